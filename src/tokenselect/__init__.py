@@ -1,0 +1,1 @@
+"""Token selection for video transformers: keep the frames and regions that matter."""
