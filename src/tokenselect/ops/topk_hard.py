@@ -1,0 +1,56 @@
+"""Hard Top-K: the selection of inference and the limit of the smoothed one (paper, section 3.2)."""
+
+import torch
+from torch import Tensor
+
+
+def check_topk_arguments(scores: Tensor, k: int) -> None:
+    """Refuse a `k` that cannot be kept and scores that have no order.
+
+    The scores' values are looked at in eager mode only: a look at them would break a traced graph.
+    """
+    num_candidates = scores.shape[-1] if scores.ndim else 0
+    if not 1 <= k <= num_candidates:
+        raise ValueError(f"k must be in 1..{num_candidates} (the number of candidates), got {k}")
+    if torch.compiler.is_compiling() or scores.is_meta:
+        return
+    if bool(scores.isnan().any()):
+        raise ValueError(f"scores must not be NaN, got {int(scores.isnan().sum())} NaN values")
+
+
+def hard_topk(scores: Tensor, k: int) -> Tensor:
+    """Find the k highest scores; of equal scores the earlier one is kept.
+
+    A stable sort, for `torch.topk` leaves the choice among equal scores to the device.
+
+    Args:
+        scores: (..., l) one score a candidate.
+        k: how many to keep, 1 to l.
+
+    Returns:
+        (..., k) indices of the kept candidates in input order.
+    """
+    check_topk_arguments(scores, k)
+    return rank_topk(scores, k)
+
+
+def rank_topk(scores: Tensor, k: int) -> Tensor:
+    """`hard_topk` without its checks, for callers that have made them."""
+    if k == 1:
+        return scores.argmax(dim=-1, keepdim=True)  # the first of equal maxima
+    order = scores.sort(dim=-1, descending=True, stable=True).indices
+    return order[..., :k].sort(dim=-1).values
+
+
+def one_hot_topk(scores: Tensor, k: int) -> Tensor:
+    """Give the hard Top-K as an indicator: row i is the one-hot of the i-th kept candidate.
+
+    Args:
+        scores: (..., l) one score a candidate.
+        k: how many to keep, 1 to l.
+
+    Returns:
+        (..., k, l) zeros and ones in the scores' dtype, without gradient.
+    """
+    indices = hard_topk(scores, k).unsqueeze(-1)  # (..., k, 1)
+    return scores.new_zeros(*indices.shape[:-1], scores.shape[-1]).scatter(-1, indices, 1.0)
