@@ -67,3 +67,13 @@ def test_an_exported_graph_keeps_the_same():
     exported = torch.export.export(KeepThree(), (scores,), dynamic_shapes=({0: batch},))
     other = torch.zeros(5, 7)
     assert torch.equal(exported.module()(other), hard_topk(other, 3))
+
+
+def test_an_onnx_graph_keeps_the_same():
+    onnx_reference = pytest.importorskip("onnx.reference")
+    pytest.importorskip("onnxscript")
+    scores = torch.tensor([[0.0, 1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0, 0], [3, 1, 2, 2, 2, 9, 3]])
+    program = torch.onnx.export(KeepThree().eval(), (scores,), dynamo=True, verbose=False)
+    assert program is not None
+    run = onnx_reference.ReferenceEvaluator(program.model_proto).run
+    assert run(None, {"scores": scores.numpy()})[0].tolist() == hard_topk(scores, 3).tolist()

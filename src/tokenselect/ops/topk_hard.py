@@ -21,7 +21,8 @@ def check_topk_arguments(scores: Tensor, k: int) -> None:
 def hard_topk(scores: Tensor, k: int) -> Tensor:
     """Find the k highest scores; of equal scores the earlier one is kept.
 
-    A stable sort, for `torch.topk` leaves the choice among equal scores to the device.
+    `torch.topk` finds the threshold only: which of equal scores it returns depends on the device,
+    and a stable sort, which would do, has no counterpart in ONNX.
 
     Args:
         scores: (..., l) one score a candidate.
@@ -38,8 +39,13 @@ def rank_topk(scores: Tensor, k: int) -> Tensor:
     """`hard_topk` without its checks, for callers that have made them."""
     if k == 1:
         return scores.argmax(dim=-1, keepdim=True)  # the first of equal maxima
-    order = scores.sort(dim=-1, descending=True, stable=True).indices
-    return order[..., :k].sort(dim=-1).values
+    num_candidates = scores.shape[-1]
+    threshold = scores.topk(k, dim=-1).values[..., -1:]
+    is_above, is_tied = scores > threshold, scores == threshold
+    room = k - is_above.sum(dim=-1, keepdim=True)
+    is_kept = is_above | (is_tied & (is_tied.cumsum(dim=-1) <= room))
+    places = torch.arange(num_candidates, device=scores.device)
+    return torch.where(is_kept, places, num_candidates).sort(dim=-1).values[..., :k]
 
 
 def one_hot_topk(scores: Tensor, k: int) -> Tensor:
