@@ -1,0 +1,220 @@
+"""Synthetic actions: clips of moving shapes whose class is a short motion in one region.
+
+Several shapes wander over a cluttered background. One of them, the target, lights up red for a
+few frames and meanwhile walks round one corner; the eight classes are the eight corners
+("right-up" is not "up-right": order matters). Everything else says nothing about the class: the
+other shapes turn such corners all the time, one of them lights up blue, the brightness drifts and
+the pixels are noisy. So the truth of which frames and which region matter is known exactly.
+
+A single frame shows no motion at all, and a random half of the frames misses one of the two
+strokes more often than not; what a model needs is the burst, and only the burst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from tokenselect.data.synthetic_drawing import Floats, draw_background, draw_mask, spoil, stamp
+
+Split = Literal["train", "val", "test"]
+
+STEPS = {"right": (1, 0), "left": (-1, 0), "down": (0, 1), "up": (0, -1)}  # (x, y)
+CLASS_NAMES = [
+    f"{first}-{second}"
+    for first, step in STEPS.items()
+    for second, turn in STEPS.items()
+    if step[0] * turn[0] + step[1] * turn[1] == 0
+]
+TARGET, DECOY = 0, 1  # rows among the movers
+MARKS = {TARGET: (0.95, 0.1, 0.1), DECOY: (0.1, 0.25, 0.95)}
+SPLITS: tuple[Split, ...] = ("train", "val", "test")
+MEAN, STD = 0.45, 0.225  # what the Kinetics models were trained with
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What decides the class of a clip.
+
+    Attributes:
+        frames: (t,) bool, true in the burst.
+        boxes: (t, 4) pixels x0, y0, x1, y1 of the target in the frames of the burst, else zeros.
+    """
+
+    frames: Tensor
+    boxes: Tensor
+
+
+@dataclass(frozen=True)
+class Scene:
+    """All that is drawn in one clip, before it is drawn.
+
+    Attributes:
+        label: the class.
+        burst: the frames in which the target is lit and its motion tells the class.
+        centres: (m, t, 2) whole pixels x, y of the movers, the target first, then the decoy.
+        colours: (m, t, 3) of the movers in [0, 1].
+        stamps: m masks (2·radius + 1, 2·radius + 1) in [0, 1].
+    """
+
+    label: int
+    burst: slice
+    centres: NDArray[np.int64]
+    colours: Floats
+    stamps: list[Floats]
+
+
+class SyntheticActions(Dataset[tuple[Tensor, int]]):
+    """Endless source of synthetic clips, of which the first `num_clips` make the data set.
+
+    Clip i depends on (seed, split, i, frames, size) alone, so a longer set begins with the
+    shorter one, and the splits never share a clip.
+    """
+
+    class_names: Sequence[str] = CLASS_NAMES
+
+    def __init__(
+        self,
+        num_clips: int = 2000,
+        *,
+        frames: int = 16,
+        size: int | tuple[int, int] = 64,
+        seed: int = 0,
+        split: Split = "train",
+        movers: int = 4,
+    ) -> None:
+        """Check the sizes; nothing is drawn before a clip is asked for.
+
+        Args:
+            num_clips: length of the data set.
+            frames: t, frames of a clip.
+            size: h and w in pixels, or one side for both.
+            seed: another seed gives other clips.
+            split: each split has clips of its own.
+            movers: moving shapes, the target and the decoy among them.
+        """
+        self.size = (size, size) if isinstance(size, int) else size
+        if num_clips < 1 or frames < 4 or min(self.size) < 32 or movers < 2:
+            raise ValueError(
+                "needs num_clips ≥ 1, frames ≥ 4, sides ≥ 32 and movers ≥ 2, got "
+                f"num_clips={num_clips}, frames={frames}, size={self.size}, movers={movers}"
+            )
+        if split not in SPLITS:
+            raise ValueError(f"split must be one of {SPLITS}, got {split!r}")
+        self.num_clips, self.frames, self.movers = num_clips, frames, movers
+        self.key = (seed, SPLITS.index(split))
+
+    def __len__(self) -> int:
+        return self.num_clips
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """Return the (3, t, h, w) clip, normalised, and its label."""
+        scene, pixels = self._draw(index)
+        pixels -= MEAN
+        pixels *= 1 / STD
+        return torch.from_numpy(pixels), scene.label
+
+    def video(self, index: int) -> Tensor:
+        """Return the clip as a video would hold it: (t, h, w, 3) uint8."""
+        _, pixels = self._draw(index)
+        return torch.from_numpy(pixels).mul(255).round().to(torch.uint8).permute(1, 2, 3, 0)
+
+    def truth(self, index: int) -> Truth:
+        """Return which frames and which box in each decide the class of clip `index`."""
+        scene, _ = self._scene(index)
+        frames = torch.zeros(self.frames, dtype=torch.bool)
+        frames[scene.burst] = True
+        centres, radius = (
+            torch.from_numpy(scene.centres[TARGET]),
+            scene.stamps[TARGET].shape[0] // 2,
+        )
+        boxes = torch.cat([centres - radius, centres + radius + 1], dim=1).float()  # (t, 4)
+        limits = torch.tensor([self.size[1], self.size[0]] * 2, dtype=torch.float32)
+        return Truth(frames, boxes.clamp(min=0).minimum(limits) * frames[:, None])
+
+    def _scene(self, index: int) -> tuple[Scene, np.random.Generator]:
+        if not 0 <= index < self.num_clips:
+            raise IndexError(f"index must be in [0, {self.num_clips}), got {index}")
+        rng = np.random.default_rng((*self.key, index))
+        label = index % len(CLASS_NAMES)
+        return plan_scene(rng, label, self.frames, self.size, self.movers), rng
+
+    def _draw(self, index: int) -> tuple[Scene, Floats]:
+        scene, rng = self._scene(index)
+        pixels = np.repeat(draw_background(rng, self.size)[:, None], self.frames, axis=1)
+        for mover in reversed(range(self.movers)):  # the target last: nothing may hide it
+            stamp(pixels, scene.stamps[mover], scene.centres[mover], scene.colours[mover])
+        return scene, spoil(pixels, rng)
+
+
+def plan_scene(
+    rng: np.random.Generator, label: int, frames: int, size: tuple[int, int], movers: int
+) -> Scene:
+    """Draw the shapes, colours and paths of a clip; only the target's burst follows the label."""
+    side = min(size)
+    length = max(4, round(frames * 5 / 16))  # of a burst
+    stroke = side / 8
+    radii = rng.integers(round(side / 16), round(side / 10) + 1, size=movers)
+    starts = rng.integers(frames - length + 1, size=2)
+    steps = wander(rng, movers, frames) * (2 * stroke / (length - 1))  # (m, t, 2)
+    first = int(starts[TARGET])
+    path = turn_corner(label, length) * stroke  # (length, 2)
+    steps[TARGET, first + 1 : first + length] = np.diff(path, axis=0)
+    centres = np.cumsum(steps, axis=1)
+    low, high = radii[:, None], np.array([size[1], size[0]]) - 1 - radii[:, None]  # (m, 1), (m, 2)
+    wanted = rng.uniform(low, high)  # of each mover at its first frame, of the target at its burst
+    wanted[TARGET] = rng.uniform(low[TARGET] - path.min(axis=0), high[TARGET] - path.max(axis=0))
+    anchors = np.zeros(movers, dtype=np.int64)
+    anchors[TARGET] = first
+    centres += (wanted - centres[np.arange(movers), anchors])[:, None]
+    return Scene(
+        label=label,
+        burst=slice(first, first + length),
+        centres=np.rint(bounce(centres, low[:, None], high[:, None])).astype(np.int64),
+        colours=colour_movers(rng, movers, frames, starts, length),
+        stamps=[draw_mask(rng, int(radius)) for radius in radii],
+    )
+
+
+def turn_corner(label: int, length: int) -> NDArray[np.float64]:
+    """Return the (length, 2) path of a class, one unit each way, from (0, 0)."""
+    first, second = (np.array(STEPS[name]) for name in CLASS_NAMES[label].split("-"))
+    way = np.linspace(0, 2, length)[:, None]
+    return first * np.minimum(way, 1) + second * np.maximum(way - 1, 0)
+
+
+def wander(rng: np.random.Generator, movers: int, frames: int) -> NDArray[np.float64]:
+    """Return (m, t, 2) unit steps along the axes that turn at random every second frame or so."""
+    turns = rng.random((movers, frames)) < 0.5
+    turns[:, 0] = True
+    since = np.maximum.accumulate(np.where(turns, np.arange(frames), 0), axis=1)  # (m, t)
+    ways = np.take_along_axis(rng.integers(4, size=(movers, frames)), since, axis=1)
+    return np.array(list(STEPS.values()), dtype=np.float64)[ways]
+
+
+def bounce(
+    places: NDArray[np.float64], low: NDArray[np.int64], high: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Fold places beyond [low, high] back, as a ball bounces off a wall."""
+    span = high - low
+    return high - np.abs((places - low) % (2 * span) - span)
+
+
+def colour_movers(
+    rng: np.random.Generator, movers: int, frames: int, starts: NDArray[np.int64], length: int
+) -> Floats:
+    """Return (m, t, 3) colours: none reddish but the lit target, none so blue as the lit decoy."""
+    colours = rng.uniform(0.2, 0.8, size=(movers, 3)).astype(np.float32)
+    colours[:, 0] = np.minimum(colours[:, 0], colours[:, 1:].min(axis=1))
+    colours = np.repeat(colours[:, None], frames, axis=1)
+    for mover in (TARGET, DECOY):
+        lit = np.array(MARKS[mover]) + rng.uniform(-0.05, 0.05, size=3)
+        colours[mover, starts[mover] : starts[mover] + length] = lit
+    return colours

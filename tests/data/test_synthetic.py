@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+import torch
+
+from tokenselect.data.synthetic import CLASS_NAMES, STEPS, SyntheticActions
+
+
+@pytest.fixture(scope="module")
+def clips() -> SyntheticActions:
+    return SyntheticActions(40, frames=13, size=(40, 52), seed=3)
+
+
+def test_a_clip_has_the_asked_shape_and_a_known_label(clips):
+    clip, label = clips[5]
+    assert clip.shape == (3, 13, 40, 52) and clip.dtype == torch.float32
+    assert 0 <= label < len(CLASS_NAMES) == 8
+
+
+def test_a_clip_depends_on_seed_split_and_index_alone(clips):
+    again = SyntheticActions(400, frames=13, size=(40, 52), seed=3)
+    assert torch.equal(clips[7][0], again[7][0])
+    for other in (
+        SyntheticActions(40, frames=13, size=(40, 52), seed=4),
+        SyntheticActions(40, frames=13, size=(40, 52), seed=3, split="val"),
+    ):
+        assert not torch.equal(clips[7][0], other[7][0])
+
+
+def test_reading_another_clip_first_changes_nothing(clips):
+    first = clips[1][0]
+    clips[2]
+    assert torch.equal(first, clips[1][0])
+
+
+def test_classes_are_equally_common(clips):
+    assert np.bincount([clips[i][1] for i in range(40)]).tolist() == [5] * 8
+
+
+def test_the_mark_shows_in_the_true_frames_and_nowhere_else(clips):
+    for index in range(16):
+        video = clips.video(index).float()
+        redness = video[..., 0] - video[..., 1:].amax(dim=-1)  # (t, h, w)
+        is_marked = (redness > 120).flatten(1).sum(dim=1) > 4
+        assert torch.equal(is_marked, clips.truth(index).frames)
+
+
+def test_the_true_box_holds_the_mark(clips):
+    for index in range(16):
+        truth, video = clips.truth(index), clips.video(index).float()
+        redness = video[..., 0] - video[..., 1:].amax(dim=-1)  # (t, h, w)
+        for frame in truth.frames.nonzero().flatten():
+            x0, y0, x1, y1 = truth.boxes[frame].int().tolist()
+            inside = redness[frame, y0:y1, x0:x1]
+            assert inside.max() == redness[frame].max()
+            assert (inside > 100).sum() == (redness[frame] > 100).sum()
+
+
+def test_boxes_outside_the_burst_are_zero(clips):
+    truth = clips.truth(0)
+    assert truth.boxes[~truth.frames].abs().sum() == 0
+    assert (truth.boxes[truth.frames, 2:] > truth.boxes[truth.frames, :2]).all()
+
+
+def test_the_target_walks_as_its_class_says(clips):
+    for index in range(16):
+        truth = clips.truth(index)
+        centres = (truth.boxes[:, :2] + truth.boxes[:, 2:])[truth.frames] / 2
+        first, second = (torch.tensor(STEPS[name]) for name in CLASS_NAMES[index % 8].split("-"))
+        walked = centres[-1] - centres[0]
+        assert (walked.sign() == first + second).all()
+        assert ((centres[1] - centres[0]).sign() == first).all()
+        assert ((centres[-1] - centres[-2]).sign() == second).all()
+
+
+def test_a_burst_touches_three_of_eight_token_frames():
+    clips = SyntheticActions(30)
+    for index in range(30):
+        assert clips.truth(index).frames.view(8, 2).any(dim=1).sum() == 3
+
+
+def test_bursts_and_regions_are_spread_over_the_clip():
+    clips = SyntheticActions(400)
+    truths = [clips.truth(index) for index in range(400)]
+    often = torch.stack([truth.frames for truth in truths]).float().mean(dim=0)  # (t,)
+    assert often.min() > 0.03 and often.max() < 0.6
+    centres = torch.stack([truth.boxes[truth.frames].mean(dim=0) for truth in truths])
+    assert (centres.std(dim=0) > 10).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [({"num_clips": 0}, "num_clips"), ({"frames": 3}, "frames"), ({"size": 16}, "sides")],
+)
+def test_impossible_sizes_are_refused(arguments, word):
+    with pytest.raises(ValueError, match=word):
+        SyntheticActions(**arguments)
+
+
+def test_an_unknown_split_is_refused():
+    with pytest.raises(ValueError, match="split must be one of"):
+        SyntheticActions(split="dev")  # type: ignore[arg-type]
+
+
+def test_a_clip_beyond_the_end_is_refused(clips):
+    with pytest.raises(IndexError):
+        clips[40]
