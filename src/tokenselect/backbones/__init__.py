@@ -1,0 +1,1 @@
+"""Plain video transformers that know nothing of selection."""

@@ -1,0 +1,7 @@
+"""Multiscale Vision Transformers, first version (Fan et al., ICCV 2021)."""
+
+from tokenselect.backbones.mvit.model import MViT
+from tokenselect.backbones.mvit.presets import mvit_b16, mvit_b16_32x3, mvit_mini
+from tokenselect.backbones.mvit.weights import from_torchvision
+
+__all__ = ["MViT", "from_torchvision", "mvit_b16", "mvit_b16_32x3", "mvit_mini"]

@@ -1,0 +1,81 @@
+"""Attention between pooled tokens (MViT paper, section 3.1)."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tokenselect.backbones.mvit.pooling import THW, TokenPool, pooled_thw
+
+
+class PooledAttention(nn.Module):
+    """Multi-head attention whose queries, keys and values are pooled over the grid first.
+
+    Pooling q shrinks the block's output; pooling k and v only makes attention cheaper. A stride
+    of 1 for q leaves the queries alone, without kernel or norm.
+
+    Args:
+        channels: channels of the tokens, in and out.
+        num_heads: heads; divides channels.
+        q_stride: pooling steps of the queries, hence of the output.
+        kv_stride: pooling steps of the keys and values.
+        kernel: sides of the pooling kernels, odd.
+    """
+
+    def __init__(
+        self, channels: int, num_heads: int, *, q_stride: THW, kv_stride: THW, kernel: THW
+    ) -> None:
+        super().__init__()
+        if channels % num_heads:
+            raise ValueError(f"num_heads must divide channels {channels}, got {num_heads}")
+        head_channels = channels // num_heads
+        self.head_channels = head_channels
+        self.q_stride = q_stride
+        self.kv_stride = kv_stride
+        self.qkv = nn.Linear(channels, 3 * channels)
+        self.pool_q = None
+        if max(q_stride) > 1:
+            self.pool_q = TokenPool(head_channels, kernel=kernel, stride=q_stride)
+        self.pool_k = TokenPool(head_channels, kernel=kernel, stride=kv_stride)
+        self.pool_v = TokenPool(head_channels, kernel=kernel, stride=kv_stride)
+        self.project = nn.Linear(channels, channels)
+
+    def forward(self, tokens: Tensor, thw: THW) -> Tensor:
+        """Map (b, p + t·h·w, c) tokens to (b, p + t'·h'·w', c), sides pooled by the q stride."""
+        q, k, v = self._project_in(tokens)
+        q = self._pool_queries(q, thw).transpose(1, 2)  # (b, heads, p + t'·h'·w', d)
+        k = self.pool_k(k, thw).transpose(1, 2)
+        v = self.pool_v(v, thw).transpose(1, 2)
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        return self.project(mixed.transpose(1, 2).flatten(2))
+
+    def class_attention(self, tokens: Tensor, thw: THW) -> Tensor:
+        """Attention of the first class token to the patches, averaged over the heads.
+
+        Args:
+            tokens: (b, p + t·h·w, c) with at least one class token.
+            thw: grid of the patches.
+
+        Returns:
+            (b, t', h', w') on the grid of the block's output; every key's share of attention stands
+            at each of the places nearest to it, so it sums to more than one.
+        """
+        q, k, _ = self._project_in(tokens)
+        keys = self.pool_k(k, thw)  # (b, p + keys, heads, d)
+        query = self._pool_queries(q, thw)[:, 0]  # (b, heads, d)
+        logits = (query[:, None] * keys).sum(-1) * self.head_channels**-0.5
+        num_prefix = tokens.shape[1] - thw[0] * thw[1] * thw[2]
+        shares = logits.softmax(dim=1).mean(-1)[:, num_prefix:]
+        shares = shares.unflatten(1, pooled_thw(thw, self.kv_stride))
+        size = pooled_thw(thw, self.q_stride)
+        return F.interpolate(shares[:, None], size=size, mode="nearest-exact")[:, 0]
+
+    def _project_in(self, tokens: Tensor) -> list[Tensor]:
+        """Return q, k and v, (b, n, c) each and each contiguous, which one product would not be."""
+        weights, biases = self.qkv.weight.chunk(3), self.qkv.bias.chunk(3)
+        return [
+            F.linear(tokens, weight, bias) for weight, bias in zip(weights, biases, strict=True)
+        ]
+
+    def _pool_queries(self, q: Tensor, thw: THW) -> Tensor:
+        if self.pool_q is None:
+            return q.unflatten(-1, (-1, self.head_channels))
+        return self.pool_q(q, thw)

@@ -1,0 +1,109 @@
+"""A block of MViT: pooled attention and a perceptron, each beside a skip path."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tokenselect.backbones.mvit.attention import PooledAttention
+from tokenselect.backbones.mvit.pooling import THW, pool_maximum, pooled_thw
+from tokenselect.grid import TokenGrid
+
+
+class DropPath(nn.Module):
+    """Leave a residual branch out for some clips of a batch in training (stochastic depth).
+
+    Args:
+        rate: chance of a clip's branch to be left out; the others grow by 1 / (1 - rate).
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        if not 0 <= rate < 1:
+            raise ValueError(f"rate must be in [0, 1), got {rate}")
+        self.rate = rate
+
+    def forward(self, branch: Tensor) -> Tensor:
+        """Scale every (n, c) of (b, n, c) by 0 or 1 / (1 - rate)."""
+        if not self.training or self.rate == 0:
+            return branch
+        kept = torch.empty_like(branch[:, :1, :1]).bernoulli_(1 - self.rate)
+        return branch * (kept / (1 - self.rate))
+
+
+class Perceptron(nn.Module):
+    """Two linear layers around a GELU; the second may change the number of channels."""
+
+    def __init__(self, channels: int, hidden: int, out_channels: int) -> None:
+        super().__init__()
+        self.expand = nn.Linear(channels, hidden)
+        self.contract = nn.Linear(hidden, out_channels)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map (b, n, c) to (b, n, c')."""
+        return self.contract(F.gelu(self.expand(tokens)))
+
+
+class Block(nn.Module):
+    """Pool and mix tokens, then transform each; the grid it works on is the one that comes in.
+
+    Args:
+        channels: channels of the tokens that come in.
+        out_channels: channels of the tokens that leave, changed in the perceptron.
+        num_heads: heads of the attention.
+        q_stride: pooling steps of the queries and of the skip path, hence of the output.
+        kv_stride: pooling steps of the keys and values.
+        kernel: sides of the pooling kernels, odd.
+        mlp_ratio: hidden channels of the perceptron, as a multiple of `channels`.
+        drop_path: chance of leaving a branch out in training.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        out_channels: int,
+        *,
+        num_heads: int,
+        q_stride: THW = (1, 1, 1),
+        kv_stride: THW = (1, 1, 1),
+        kernel: THW = (3, 3, 3),
+        mlp_ratio: float = 4.0,
+        drop_path: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.q_stride = q_stride
+        self.norm_attention = nn.LayerNorm(channels, eps=1e-6)
+        self.attention = PooledAttention(
+            channels, num_heads, q_stride=q_stride, kv_stride=kv_stride, kernel=kernel
+        )
+        self.norm_mlp = nn.LayerNorm(channels, eps=1e-6)
+        self.mlp = Perceptron(channels, int(channels * mlp_ratio), out_channels)
+        self.widen = nn.Linear(channels, out_channels) if out_channels != channels else None
+        self.drop_path = DropPath(drop_path)
+
+    def forward(self, grid: TokenGrid) -> TokenGrid:
+        """Map a grid to one whose sides are divided by the q stride, rounded up."""
+        branch = self.attention(self.norm_attention(grid.tokens), grid.thw)
+        tokens = self._pool_skip(grid) + self.drop_path(branch)
+        normed = self.norm_mlp(tokens)
+        skip = tokens if self.widen is None else self.widen(normed)
+        tokens = skip + self.drop_path(self.mlp(normed))
+        return grid.with_tokens(tokens, self.out_thw(grid.thw))
+
+    def out_thw(self, thw: THW) -> THW:
+        """Return the grid's size after the block, given that before it."""
+        return pooled_thw(thw, self.q_stride)
+
+    def class_attention(self, grid: TokenGrid) -> Tensor:
+        """Return the class token's (b, t', h', w') attention on the output's grid.
+
+        It is computed anew from the block's input: only selection by attention asks for it.
+        """
+        if not grid.num_prefix:
+            raise ValueError("class_attention needs a class token, got a grid with num_prefix=0")
+        return self.attention.class_attention(self.norm_attention(grid.tokens), grid.thw)
+
+    def _pool_skip(self, grid: TokenGrid) -> Tensor:
+        if max(self.q_stride) == 1:
+            return grid.tokens
+        patches = pool_maximum(grid.patches, stride=self.q_stride)
+        return torch.cat([grid.prefix, patches.flatten(1, 3)], dim=1)

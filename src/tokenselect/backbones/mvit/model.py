@@ -1,0 +1,134 @@
+"""MViT: a video transformer whose grid shrinks and whose channels grow from stage to stage."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from tokenselect.backbones.mvit.block import Block
+from tokenselect.backbones.mvit.pooling import THW
+from tokenselect.backbones.mvit.positions import Positions
+from tokenselect.grid import TokenGrid
+
+
+class MViT(nn.Module):
+    """Multiscale Vision Transformer of the first version (Fan et al., section 3.2).
+
+    A stage begins at every block of `q_strides`: there the grid shrinks by the stride, and channels
+    and heads double. (The perceptron of the block before already makes the new channels.)
+
+    Args:
+        num_classes: classes of the head.
+        frames: frames of the clips the position tables are made for; other lengths run too.
+        size: height and width of those clips; other sizes run too.
+        depth: number of blocks.
+        channels: channels of the first stage.
+        num_heads: heads of the first stage.
+        q_strides: block index → pooling steps in time, rows and columns.
+        kv_stride: pooling steps of keys and values in the first stage; each stage divides them by
+            its q stride, so that their grid stays the same.
+        pool_kernel: sides of the pooling kernels, odd.
+        patch_kernel: frames, rows and columns that make a token.
+        patch_stride: steps between tokens.
+        mlp_ratio: hidden channels of the perceptrons, as a multiple of their input's.
+        drop_path: chance of leaving out the last block's branches in training; it grows in a line
+            from 0 at the first block.
+        dropout: dropout before the classifier.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        frames: int,
+        size: tuple[int, int],
+        depth: int,
+        channels: int,
+        num_heads: int,
+        q_strides: Mapping[int, THW],
+        kv_stride: THW,
+        pool_kernel: THW = (3, 3, 3),
+        patch_kernel: THW = (3, 7, 7),
+        patch_stride: THW = (2, 4, 4),
+        mlp_ratio: float = 4.0,
+        drop_path: float = 0.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        _check_stages(q_strides, depth)
+        kt, kh, kw = patch_kernel
+        padding = (kt // 2, kh // 2, kw // 2)
+        self.default_input = (frames, *size)
+        self.patch = nn.Conv3d(3, channels, patch_kernel, patch_stride, padding)
+        self.positions = Positions(self.embed_thw(frames, *size), channels)
+        self.blocks = nn.ModuleList()
+        for index in range(depth):
+            q_stride = q_strides.get(index, (1, 1, 1))
+            kv_stride = divide_stride(kv_stride, q_stride)
+            if index in q_strides:
+                num_heads *= 2
+            out_channels = 2 * channels if index + 1 in q_strides else channels
+            block = Block(
+                channels,
+                out_channels,
+                num_heads=num_heads,
+                q_stride=q_stride,
+                kv_stride=kv_stride,
+                kernel=pool_kernel,
+                mlp_ratio=mlp_ratio,
+                drop_path=drop_path * index / max(depth - 1, 1),
+            )
+            self.blocks.append(block)
+            channels = out_channels
+        self.norm = nn.LayerNorm(channels, eps=1e-6)
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(channels, num_classes)
+        self.apply(_init_linear)
+
+    def forward(self, video: Tensor) -> Tensor:
+        """Map (b, 3, frames, height, width) clips to (b, num_classes) logits."""
+        grid = self.embed(video)
+        for block in self.blocks:
+            grid = block(grid)
+        return self.head(grid)
+
+    def embed(self, video: Tensor) -> TokenGrid:
+        """Turn (b, 3, frames, height, width) clips into tokens that carry their places."""
+        if video.ndim != 5 or video.shape[1] != 3:
+            raise ValueError(
+                f"video must be (b, 3, frames, height, width), got {tuple(video.shape)}"
+            )
+        patches = self.patch(video.contiguous(memory_format=torch.channels_last_3d))
+        return self.positions(patches.permute(0, 2, 3, 4, 1))
+
+    def head(self, grid: TokenGrid) -> Tensor:
+        """Classify the class token: (b, num_classes) logits."""
+        return self.classifier(self.dropout(self.norm(grid.tokens[:, 0])))
+
+    def embed_thw(self, frames: int, height: int, width: int) -> THW:
+        """Return the size of the grid that `embed` makes of clips of this size."""
+        sides = zip((frames, height, width), self.patch.kernel_size, self.patch.stride, strict=True)
+        t, h, w = ((side + 2 * (reach // 2) - reach) // step + 1 for side, reach, step in sides)
+        return t, h, w
+
+    def no_weight_decay_names(self) -> set[str]:
+        """Return the parameters that weight decay should spare although they are not 1-d."""
+        return {f"positions.{name}" for name, _ in self.positions.named_parameters()}
+
+
+def divide_stride(kv_stride: THW, q_stride: THW) -> THW:
+    """Divide a stride by another, never below 1."""
+    t, h, w = (max(kv // q, 1) for kv, q in zip(kv_stride, q_stride, strict=True))
+    return t, h, w
+
+
+def _check_stages(q_strides: Mapping[int, THW], depth: int) -> None:
+    outside = [index for index in q_strides if not 0 < index < depth]
+    if outside:
+        raise ValueError(f"q_strides must name blocks from 1 to {depth - 1}, got {outside}")
+
+
+def _init_linear(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        nn.init.zeros_(module.bias)

@@ -1,0 +1,118 @@
+"""Pooling and attention of MViT against slow, obvious code."""
+
+import pytest
+import torch
+
+from tokenselect.backbones.mvit.attention import PooledAttention
+from tokenselect.backbones.mvit.block import Block
+from tokenselect.backbones.mvit.pooling import convolve_depthwise, pool_maximum, pooled_thw
+from tokenselect.grid import TokenGrid
+
+
+def convolve_slowly(patches, weight, *, stride):
+    """Sum kernel × patch for every output, channel by channel, nothing beyond the borders."""
+    b, t, h, w, c = patches.shape
+    d, _, kt, kh, kw = weight.shape
+    kernel = weight.repeat(c // d, 1, 1, 1, 1)[:, 0].permute(1, 2, 3, 0)  # (kt, kh, kw, c)
+    pooled = patches.new_zeros(b, *pooled_thw((t, h, w), stride), c)
+    for to, ho, wo in torch.cartesian_prod(*map(torch.arange, pooled.shape[1:4])).tolist():
+        for i, j, k in torch.cartesian_prod(*map(torch.arange, (kt, kh, kw))).tolist():
+            ti = to * stride[0] + i - kt // 2
+            hi = ho * stride[1] + j - kh // 2
+            wi = wo * stride[2] + k - kw // 2
+            if 0 <= ti < t and 0 <= hi < h and 0 <= wi < w:
+                pooled[:, to, ho, wo] += kernel[i, j, k] * patches[:, ti, hi, wi]
+    return pooled
+
+
+@pytest.mark.parametrize("stride", [(1, 1, 1), (1, 2, 2), (1, 4, 4), (2, 3, 1), (1, 8, 8)], ids=str)
+@pytest.mark.parametrize("thw", [(3, 7, 6), (1, 5, 4), (2, 1, 9)], ids=str)
+def test_convolution_equals_its_definition(stride, thw):
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randn(2, 1 + thw[0] * thw[1] * thw[2], 8, generator=generator)
+    patches = tokens[:, 1:].unflatten(1, thw)
+    weight = torch.randn(4, 1, 3, 3, 3, generator=generator)
+    expected = convolve_slowly(patches, weight, stride=stride)
+    torch.testing.assert_close(convolve_depthwise(patches, weight, stride=stride), expected)
+
+
+@pytest.mark.parametrize("stride", [(1, 1, 1), (1, 2, 2), (1, 4, 4), (2, 3, 1)], ids=str)
+def test_convolution_has_the_gradients_of_its_definition(stride):
+    patches = torch.randn(2, 3, 5, 4, 4, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(2, 1, 3, 3, 3, dtype=torch.float64, requires_grad=True)
+    expected = convolve_slowly(patches, weight, stride=stride)
+    cotangent = torch.randn_like(expected)
+    slow = torch.autograd.grad(expected, (patches, weight), cotangent)
+    fast = torch.autograd.grad(
+        convolve_depthwise(patches, weight, stride=stride), (patches, weight), cotangent
+    )
+    torch.testing.assert_close(fast, slow)
+
+
+@pytest.mark.parametrize("stride", [(1, 2, 2), (2, 1, 3), (1, 4, 4)], ids=str)
+@pytest.mark.parametrize("thw", [(3, 7, 6), (4, 6, 9)], ids=str)
+def test_maximum_pools_to_the_same_grid_as_the_convolution(stride, thw):
+    patches = torch.randn(2, *thw, 8)
+    assert pool_maximum(patches, stride=stride).shape[1:4] == pooled_thw(thw, stride)
+
+
+def test_maximum_is_of_windows_that_overlap_by_one():
+    row = torch.tensor([0.0, 5.0, 1.0, 2.0, 7.0, 3.0])
+    pooled = pool_maximum(row.reshape(1, 1, 1, 6, 1), stride=(1, 1, 2))
+    assert pooled.flatten().tolist() == [5.0, 5.0, 7.0]
+
+
+def attend_slowly(attention, tokens, thw, *, num_prefix):
+    """Do as the paper writes it, head by head; return the output and (b, heads, q, k) shares."""
+    q, k, v = attention.qkv(tokens).chunk(3, dim=-1)
+    d = attention.head_channels
+
+    def pool(tokens, pool):
+        if pool is None:
+            return tokens
+        patches = tokens[:, num_prefix:].unflatten(1, thw)
+        patches = convolve_slowly(patches, pool.conv.weight, stride=pool.stride).flatten(1, 3)
+        return pool.norm(torch.cat([tokens[:, :num_prefix], patches], dim=1))
+
+    outputs, shares = [], []
+    for head in range(q.shape[-1] // d):
+        part = slice(head * d, (head + 1) * d)
+        queries = pool(q[..., part], attention.pool_q)
+        keys = pool(k[..., part], attention.pool_k)
+        values = pool(v[..., part], attention.pool_v)
+        shares.append((queries @ keys.mT / d**0.5).softmax(-1))
+        outputs.append(shares[-1] @ values)
+    return attention.project(torch.cat(outputs, -1)), torch.stack(shares, 1)
+
+
+@pytest.mark.parametrize("q_stride", [(1, 1, 1), (1, 2, 2)], ids=str)
+@pytest.mark.parametrize("num_prefix", [1, 2])
+def test_attention_equals_its_definition(q_stride, num_prefix):
+    torch.manual_seed(0)
+    attention = PooledAttention(
+        12, 3, q_stride=q_stride, kv_stride=(1, 2, 2), kernel=(3, 3, 3)
+    ).eval()
+    tokens = torch.randn(2, num_prefix + 3 * 5 * 4, 12)
+    with torch.no_grad():
+        expected, _ = attend_slowly(attention, tokens, (3, 5, 4), num_prefix=num_prefix)
+        torch.testing.assert_close(attention(tokens, (3, 5, 4)), expected)
+
+
+def test_class_attention_is_that_of_the_block_spread_over_its_output():
+    torch.manual_seed(0)
+    block = Block(12, 12, num_heads=3, q_stride=(1, 2, 2), kv_stride=(1, 4, 4)).eval()
+    grid = TokenGrid(torch.randn(2, 1 + 3 * 8 * 6, 12), (3, 8, 6), 1)
+    with torch.no_grad():
+        normed = block.norm_attention(grid.tokens)
+        _, shares = attend_slowly(block.attention, normed, grid.thw, num_prefix=1)
+        of_class = shares[:, :, 0, 1:].mean(1).unflatten(1, (3, 2, 2))
+        found = block.class_attention(grid)
+    assert found.shape == (2, 3, 4, 3)
+    torch.testing.assert_close(found[:, :, ::2, 0], of_class[..., 0])
+    torch.testing.assert_close(found[:, :, 1::2, 2], of_class[..., 1])
+
+
+def test_class_attention_without_a_class_token_is_refused():
+    grid = TokenGrid(torch.randn(1, 8, 4), (2, 2, 2))
+    with pytest.raises(ValueError, match="num_prefix=0"):
+        Block(4, 4, num_heads=1).class_attention(grid)
