@@ -1,0 +1,191 @@
+"""The packets of a video stream: which frames exist, when they are shown, where decoding starts.
+
+`index / average_rate` picks wrong frames of a variable-rate file, and seeking lands elsewhere in
+each container. Demuxing costs a few milliseconds and gives the exact presentation times and the
+keyframes; the packets themselves are kept, so that no seek is needed later.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import dropwhile, islice
+
+import av
+import numpy as np
+from av.container import InputContainer
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from tokenselect.data.video_error import VideoError
+
+HELD_BYTES = 64 << 20  # above this size packets are demuxed again instead of held
+SLACK = 0.1  # seconds by which a header may overstate a stream
+MAX_REORDER = 16  # frames that H.264 and H.265 may store ahead of their turn
+
+
+@dataclass
+class Run:
+    """A stretch of packets to decode: from a keyframe to the last packet a wanted frame needs."""
+
+    start: int
+    end: int
+    wanted: list[int] = field(default_factory=list)  # presentation stamps, rising
+
+
+class PacketTable:
+    """Packets in decoding order, and the order in which their frames are shown.
+
+    Attributes:
+        shown: (n,) presentation stamps of the frames in the order they are shown.
+        times: (n,) the same in seconds, the first at 0.
+        is_counted: the file says nothing useful about presentation times (raw streams, AVI files
+            with reordered frames), so decoded frames are counted from the start instead.
+    """
+
+    def __init__(self, container: InputContainer, stream: VideoStream, *, path: str):
+        self.path, self._container, self._stream = path, container, stream
+        self._held: list[Packet] | None = []
+        self._identities: list[int | None] = []  # stamp of each packet, in decoding order
+        self._keyframe_positions: list[int] = []
+        self._end = 0.0  # seconds
+        self._demux_all()
+        self.is_counted = self._has_no_order()
+        stamps = self._identities if not self.is_counted else range(len(self._identities))
+        self._stamps = np.asarray(stamps, dtype=np.int64)
+        self._position_of_frame = np.argsort(self._stamps, kind="stable")
+        self.shown = self._stamps[self._position_of_frame]
+        unit = 1 / (stream.average_rate or 25) if self.is_counted else stream.time_base
+        self.times = (self.shown - self.shown[0]) * float(unit or 1)
+        self._keyframes = self._rising_keyframes()
+
+    def _demux_all(self) -> None:
+        num_packets, held_bytes = 0, 0
+        for packet in self._container.demux(self._stream):
+            is_end = packet.size == 0 and packet.dts is None
+            num_packets += not is_end
+            if packet.size == 0 or packet.is_discard:  # nothing to show
+                continue
+            self._append(packet)
+            held_bytes += packet.size
+            if held_bytes > HELD_BYTES:
+                self._held = None
+        if not self._identities:
+            raise VideoError(self.path, "has no frames")
+        if num_packets < self._stream.frames:
+            raise VideoError(
+                self.path, f"is truncated: {num_packets} of {self._stream.frames} frames are there"
+            )
+        missing = stated_duration(self._container, self._stream) - self._end
+        if missing > SLACK:
+            raise VideoError(self.path, f"is truncated: the last {missing:.1f} seconds are missing")
+
+    def _append(self, packet: Packet) -> None:
+        if packet.is_corrupt:
+            raise VideoError(self.path, f"is truncated or corrupt at frame {len(self._identities)}")
+        if packet.is_keyframe:
+            self._keyframe_positions.append(len(self._identities))
+        self._identities.append(packet.pts)
+        end = (packet.pts or 0) + (packet.duration or 0)
+        self._end = max(self._end, float(end * (self._stream.time_base or 0)))
+        if self._held is not None:
+            self._held.append(packet)
+
+    def _has_no_order(self) -> bool:
+        stamps = self._identities
+        if None in stamps or len(set(stamps)) < len(stamps):
+            return True
+        is_rising = stamps == sorted(stamps)  # type: ignore[type-var]
+        is_reordered = self._stream.codec_context.reorder_depth > 0
+        return self._container.format.name == "avi" and is_rising and is_reordered
+
+    def _rising_keyframes(self) -> list[tuple[int, int]]:
+        """List (stamp, position) of the keyframes that are shown in the order they are stored."""
+        keyframes: list[tuple[int, int]] = []
+        for position in self._keyframe_positions:
+            if not keyframes or self._stamps[position] > keyframes[-1][0]:
+                keyframes.append((int(self._stamps[position]), position))
+        return keyframes
+
+    def runs(self, frames: Iterable[int]) -> list[Run]:
+        """Split rising frame numbers into runs, skipping the stretches that no frame needs.
+
+        A frame shown before a keyframe may be stored after it and need the frames before it
+        (open groups of pictures), so decoding starts at the last keyframe *shown* no later.
+        """
+        runs: list[Run] = []
+        for frame in frames:
+            stamp = int(self.shown[frame])
+            start, end = self._needed_packets(frame)
+            if not runs or start > runs[-1].end:
+                runs.append(Run(start, end))
+            runs[-1].end = max(runs[-1].end, end)
+            runs[-1].wanted.append(stamp)
+        return runs
+
+    def _needed_packets(self, frame: int) -> tuple[int, int]:
+        position = int(self._position_of_frame[frame])
+        if self.is_counted:
+            return 0, min(position + MAX_REORDER, len(self._stamps) - 1)
+        number = bisect_right(self._keyframes, (int(self.shown[frame]), len(self._stamps)))
+        start = min(self._keyframes[number - 1][1], position) if number else 0
+        return start, position
+
+    def packets(self, run: Run) -> Sequence[Packet] | Iterator[Packet]:
+        """Return the packets of `run` in decoding order."""
+        if self._held is not None:
+            return self._held[run.start : run.end + 1]
+        return self._demux_run(run)
+
+    def _demux_run(self, run: Run) -> Iterator[Packet]:
+        """Seek to the run, or demux from the start of the file where the seek went too far."""
+        first = self._identities[run.start]
+        if not self.is_counted:
+            self._container.seek(first or 0, stream=self._stream)
+            found = dropwhile(
+                lambda packet: packet.pts != first,
+                shown_packets(self._container, self._stream.index),
+            )
+            if (packet := next(found, None)) is not None:
+                yield packet
+                yield from islice(found, run.end - run.start)
+                return
+        with av.open(self.path, metadata_errors="ignore") as container:
+            packets = shown_packets(container, self._stream.index)
+            yield from islice(packets, run.start, run.end + 1)
+
+
+def shown_packets(container: InputContainer, index: int) -> Iterator[Packet]:
+    """Demux the packets that make a frame, leaving out placeholders and what edits cut away."""
+    for packet in container.demux(container.streams[index]):
+        if packet.size > 0 and not packet.is_discard:
+            yield packet
+
+
+def open_stream(path: str, *, threads: int) -> tuple[InputContainer, VideoStream]:
+    """Open the first real video stream of a file, cover pictures of songs left aside."""
+    container = av.open(path, metadata_errors="ignore")  # HMDB51's metadata is not UTF-8
+    for stream in container.streams.video:
+        if stream.codec_context is None:
+            raise VideoError(path, "has a video stream that no decoder knows")
+        if not stream.disposition & av.stream.Disposition.attached_pic:
+            stream.codec_context.thread_type = "SLICE"
+            stream.codec_context.thread_count = threads
+            return container, stream
+    container.close()
+    raise VideoError(path, "has no video stream")
+
+
+def stated_duration(container: InputContainer, stream: VideoStream) -> float:
+    """Return the seconds at which a Matroska file says its video ends, else 0.
+
+    The other containers count their frames, or know nothing (transport streams).
+    """
+    if "matroska" not in container.format.name:
+        return 0.0
+    if stated := stream.metadata.get("DURATION"):
+        hours, minutes, seconds = (float(part) for part in stated.split(":"))
+        return 3600 * hours + 60 * minutes + seconds
+    is_alone = len(container.streams) == 1  # else the duration may be that of the sound
+    return (container.duration or 0) / av.time_base if is_alone else 0.0
