@@ -1,0 +1,106 @@
+"""Baselines that learn nothing: random, uniform, attention (paper, Table 1), motion, novelty."""
+
+import torch
+from torch import Tensor
+
+from tokenselect.grid import TokenGrid
+from tokenselect.ops.anchors import Pair, anchor_corners
+from tokenselect.selectors.scoring import Scoring
+
+
+class RandomScoring(Scoring):
+    """Every candidate is as likely as any other; drawn anew at each call, in testing too."""
+
+    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
+        """Draw a score a frame."""
+        return _random_like(grid, grid.thw[0])
+
+    def score_map(self, grid: TokenGrid) -> Tensor:
+        """Draw a score a patch."""
+        return _random_like(grid, *grid.thw)
+
+    def score_anchors(self, grid: TokenGrid, *, side: Pair, stride: Pair) -> Tensor:
+        """Draw a score an anchor: averages of patches would favour the border."""
+        return _random_like(grid, grid.thw[0], len(anchor_corners(grid.thw[1:], side, stride)))
+
+
+class UniformScoring(Scoring):
+    """Evenly spaced frames and patches, and of the regions the one in the centre."""
+
+    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
+        """Mark the frames in the middle of `keep` equal parts of the clip."""
+        return _evenly_spaced(grid, grid.thw[0], keep)
+
+    def score_map(self, grid: TokenGrid) -> Tensor:
+        """Score patches by how near they are to the centre."""
+        t, h, w = grid.thw
+        rows = (torch.arange(h, device=grid.tokens.device) - (h - 1) / 2).square()
+        columns = (torch.arange(w, device=grid.tokens.device) - (w - 1) / 2).square()
+        return -(rows[:, None] + columns).expand(grid.tokens.shape[0], t, h, w)
+
+    def score_patches(self, grid: TokenGrid, *, keep: int) -> Tensor:
+        """Mark evenly spaced patches of each frame."""
+        t, h, w = grid.thw
+        return _evenly_spaced(grid, h * w, keep)[:, None].expand(-1, t, -1)
+
+
+class AttentionScoring(Scoring):
+    """Attention of the class token in the block before; cannot be had before block 0 or without
+    a class token (Table 1, "N/A")."""
+
+    needs_class_attention = True
+
+    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
+        """Average the attention over each frame."""
+        return self.score_map(grid).mean(dim=(2, 3))
+
+    def score_map(self, grid: TokenGrid) -> Tensor:
+        """Give the attention of the class token itself."""
+        if grid.class_attention is None:
+            raise ValueError(
+                "the attention method needs the class token's attention of the block before, "
+                "and this grid has none"
+            )
+        return grid.class_attention.float()
+
+
+class MotionScoring(Scoring):
+    """Change against the frame before; the first frame is compared with the second."""
+
+    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
+        """Average the change over each frame."""
+        return self.score_map(grid).mean(dim=(2, 3))
+
+    def score_map(self, grid: TokenGrid) -> Tensor:
+        """Give the length of each patch's change."""
+        patches = grid.patches.float()
+        if grid.thw[0] == 1:
+            return torch.zeros_like(patches[..., 0])
+        change = patches.diff(dim=1).norm(dim=-1)  # (b, t − 1, h, w)
+        return torch.cat([change[:, :1], change], dim=1)
+
+
+class NoveltyScoring(Scoring):
+    """Distance to the clip's average: what stands out stays."""
+
+    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
+        """Average the distance over each frame."""
+        return self.score_map(grid).mean(dim=(2, 3))
+
+    def score_map(self, grid: TokenGrid) -> Tensor:
+        """Give each patch's distance to the average of its place over time."""
+        patches = grid.patches.float()
+        return (patches - patches.mean(dim=1, keepdim=True)).norm(dim=-1)
+
+
+def _random_like(grid: TokenGrid, *shape: int) -> Tensor:
+    """Draw (b, *shape) uniform numbers on the grid's device."""
+    return torch.rand(grid.tokens.shape[0], *shape, device=grid.tokens.device)
+
+
+def _evenly_spaced(grid: TokenGrid, length: int, keep: int) -> Tensor:
+    """Score 1 at the middles of `keep` equal parts of `length`, 0 elsewhere: (b, length)."""
+    middles = [(2 * part + 1) * length // (2 * keep) for part in range(keep)]
+    scores = torch.zeros(length, device=grid.tokens.device)
+    scores[middles] = 1.0
+    return scores.expand(grid.tokens.shape[0], -1)

@@ -1,0 +1,111 @@
+"""From a site and a method's name to a selector."""
+
+from collections.abc import Callable
+
+from tokenselect.ops.anchors import Pair
+from tokenselect.plan import Site
+from tokenselect.selectors.baselines import (
+    AttentionScoring,
+    MotionScoring,
+    NoveltyScoring,
+    RandomScoring,
+    UniformScoring,
+)
+from tokenselect.selectors.frames import FrameSelector
+from tokenselect.selectors.regions import RegionSelector
+from tokenselect.selectors.relaxation import GumbelTopK, PerturbedTopK, Relaxation
+from tokenselect.selectors.scorer import ReleasedScorer, Scorer
+from tokenselect.selectors.scoring import (
+    AnchorFeatureScoring,
+    LearnedScoring,
+    ReleasedScoring,
+    Scoring,
+)
+from tokenselect.selectors.selector import Selector
+from tokenselect.selectors.tokens import TokenSelector
+
+LEARNED: dict[str, str] = {  # method -> how its smoothed Top-K is computed
+    "stts": "exact",
+    "stts-exact": "exact",
+    "stts-sampled": "sampled",
+    "stts-diagonal": "diagonal",
+}
+UNLEARNED: dict[str, Callable[[], Scoring]] = {
+    "random": RandomScoring,
+    "uniform": UniformScoring,
+    "attention": AttentionScoring,
+    "motion": MotionScoring,
+    "novelty": NoveltyScoring,
+}
+METHODS = (*LEARNED, "gumbel", *UNLEARNED)
+SCORERS = ("paper", "anchor-features", "released")
+
+
+def build_selector(
+    site: Site,
+    *,
+    channels: int,
+    method: str = "stts",
+    scorer: str = "paper",
+    sigma: float = 0.1,  # section 4.1
+    num_samples: int = 500,  # section 3.2
+    stride: Pair | None = None,
+    is_tokenwise: bool = False,
+) -> Selector:
+    """Build the selector of one site.
+
+    Args:
+        site: what to select and how much to keep.
+        channels: width of the tokens there.
+        method: one of `METHODS`.
+        scorer: of the learned methods: the paper's; "anchor-features", which scores anchors by
+            their average features (Table 6); or "released", as in the authors' code.
+        sigma: noise of the smoothed Top-K to begin with.
+        num_samples: perturbations, where they are sampled.
+        stride: α, rows and columns between anchors; None for half the free room.
+        is_tokenwise: select patches one by one instead of a region (Table 6).
+    """
+    _check_names(site, method, scorer)
+    relaxation: Relaxation | None = None
+    if method in UNLEARNED:
+        scoring = UNLEARNED[method]()
+    else:
+        scoring = _learned_scoring(site, channels, scorer)
+    if method in LEARNED:
+        smoothing = LEARNED[method]
+        relaxation = PerturbedTopK(sigma=sigma, method=smoothing, num_samples=num_samples)
+    elif method == "gumbel":
+        relaxation = GumbelTopK()
+    if site.kind == "T":
+        return FrameSelector(site, scoring=scoring, relaxation=relaxation)
+    if is_tokenwise:
+        return TokenSelector(site, scoring=scoring, relaxation=relaxation)
+    return RegionSelector(site, scoring=scoring, relaxation=relaxation, stride=stride)
+
+
+def _check_names(site: Site, method: str, scorer: str) -> None:
+    """Refuse what is unknown and what the paper's Table 1 calls N/A."""
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    if scorer not in SCORERS:
+        raise ValueError(f"scorer must be one of {', '.join(SCORERS)}, got {scorer!r}")
+    if method == "gumbel" and site.kind == "S":
+        raise ValueError(
+            f"method 'gumbel' selects frames only, got site {site}: a region must keep its shape "
+            "for the spatial down-sampling that follows (N/A in the paper's Table 1)"
+        )
+    if method == "attention" and site.block == 0:
+        raise ValueError(
+            f"method 'attention' needs a block before the site, got site {site}: no attention has "
+            "been computed before block 0 (N/A in the paper's Table 1)"
+        )
+
+
+def _learned_scoring(site: Site, channels: int, scorer: str) -> Scoring:
+    """Give the scorer network and how it is used."""
+    if scorer == "released":
+        width = 2 * channels if site.kind == "T" else channels  # frames: average ‖ maximum
+        return ReleasedScoring(ReleasedScorer(width))
+    if scorer == "anchor-features":
+        return AnchorFeatureScoring(Scorer(channels))
+    return LearnedScoring(Scorer(channels))

@@ -1,0 +1,54 @@
+"""What frame, region and token selectors share: their site, their scoring and the recording."""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from tokenselect.grid import TokenGrid
+from tokenselect.plan import Site
+from tokenselect.selectors.relaxation import Relaxation
+from tokenselect.selectors.scoring import Scoring
+from tokenselect.selectors.selection import Selection
+
+
+class Selector(nn.Module):
+    """Keeps part of a `TokenGrid`: hard in evaluation, through the relaxation while training.
+
+    Args:
+        site: how much to keep.
+        scoring: what matters.
+        relaxation: stands in for hard Top-K while training; None for methods that do not learn.
+    """
+
+    def __init__(
+        self, site: Site, *, scoring: Scoring, relaxation: Relaxation | None = None
+    ) -> None:
+        super().__init__()
+        self.site = site
+        self.scoring = scoring
+        self.relaxation = relaxation
+        self.recorder: Callable[[Selection], None] | None = None
+
+    def relax(self, scores: Tensor, k: int) -> Tensor | None:
+        """Give the soft indicator (..., k, l), or None where the selection is hard."""
+        if self.relaxation is None or not (self.training and self.relaxation.is_active):
+            return None
+        return self.relaxation(scores, k)
+
+    def record(
+        self,
+        grid: TokenGrid,
+        scores: Tensor,
+        indices: Tensor,
+        *,
+        corners: Tensor | None = None,
+    ) -> None:
+        """Tell the recorder, if there is one, what was kept."""
+        if self.recorder is not None:
+            after = self.site.kept_thw(grid.thw)
+            scores = scores.detach()
+            self.recorder(Selection(self.site, scores, indices, grid.thw, after, corners))
+
+    def extra_repr(self) -> str:
+        """Show the site in `print(model)`."""
+        return str(self.site)
