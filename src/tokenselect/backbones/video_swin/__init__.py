@@ -1,0 +1,21 @@
+"""Video Swin Transformers of any input size and frame count (Liu et al., CVPR 2022)."""
+
+from tokenselect.backbones.video_swin.model import VideoSwin
+from tokenselect.backbones.video_swin.presets import (
+    video_swin_b,
+    video_swin_b_w16,
+    video_swin_mini,
+    video_swin_s,
+    video_swin_t,
+)
+from tokenselect.backbones.video_swin.weights import from_torchvision
+
+__all__ = [
+    "VideoSwin",
+    "from_torchvision",
+    "video_swin_b",
+    "video_swin_b_w16",
+    "video_swin_mini",
+    "video_swin_s",
+    "video_swin_t",
+]

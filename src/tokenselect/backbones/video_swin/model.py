@@ -1,0 +1,139 @@
+"""Video Swin Transformer: attention in windows, grids that halve and channels that double."""
+
+import math
+from itertools import accumulate
+
+import torch.nn.functional as F
+from einops import rearrange
+from torch import Tensor, nn
+
+from tokenselect.backbones.video_swin.block import Block
+from tokenselect.backbones.video_swin.windows import THW
+from tokenselect.grid import TokenGrid
+
+
+class PatchEmbedding(nn.Module):
+    """Make a token of every `patch` frames, rows and columns; sides are padded to whole patches."""
+
+    def __init__(self, channels: int, *, patch: THW) -> None:
+        super().__init__()
+        self.patch = patch
+        self.project = nn.Linear(3 * math.prod(patch), channels)
+        self.norm = nn.LayerNorm(channels)
+
+    def forward(self, video: Tensor) -> Tensor:
+        """Map (b, 3, frames, height, width) clips to (b, t, h, w, c) patches."""
+        sides = zip(video.shape[2:], self.patch, strict=True)
+        frames, rows, columns = (-side % step for side, step in sides)
+        if frames or rows or columns:
+            video = F.pad(video, (0, columns, 0, rows, 0, frames))
+        i, j, k = self.patch
+        pixels = rearrange(video, "b c (t i) (h j) (w k) -> b t h w (c i j k)", i=i, j=j, k=k)
+        return self.norm(self.project(pixels))
+
+    def out_thw(self, frames: int, height: int, width: int) -> THW:
+        """Return the size of the grid made of clips of this size."""
+        sides = zip((frames, height, width), self.patch, strict=True)
+        t, h, w = (math.ceil(side / step) for side, step in sides)
+        return t, h, w
+
+
+class VideoSwin(nn.Module):
+    """Video Swin Transformer (Liu et al., section 3).
+
+    All stages' blocks stand in one list. The last block of a stage merges patches at its end, so
+    that the first block of a stage is given the stage's own grid.
+
+    Args:
+        num_classes: classes of the head.
+        frames: frames of the clips the model is meant for; other lengths run too.
+        size: height and width of those clips; other sizes run too.
+        channels: channels of the first stage; they double from stage to stage.
+        depths: blocks of each stage; every second block shifts its windows.
+        num_heads: heads of each stage.
+        window: largest sides of a window, in tokens.
+        patch: frames, rows and columns that make a token.
+        fit_windows: fit the windows to grids that they do not divide, rather than pad the grid to
+            whole windows as the original does; where they do divide it, it makes no difference.
+        mlp_ratio: hidden channels of the perceptrons, as a multiple of their input's.
+        drop_path: chance of leaving out the last block's branches in training; it grows in a line
+            from 0 at the first block.
+        dropout: dropout before the classifier.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        frames: int,
+        size: tuple[int, int],
+        channels: int,
+        depths: tuple[int, ...],
+        num_heads: tuple[int, ...],
+        window: THW,
+        patch: THW = (2, 4, 4),
+        fit_windows: bool = True,
+        mlp_ratio: float = 4.0,
+        drop_path: float = 0.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if len(depths) != len(num_heads) or min(depths) < 1:
+            raise ValueError(f"depths {depths} and num_heads {num_heads} must be one a stage")
+        self.default_input = (frames, *size)
+        self.stage_starts = (0, *accumulate(depths[:-1]))
+        self.embedding = PatchEmbedding(channels, patch=patch)
+        self.blocks = nn.ModuleList()
+        for stage, (depth, heads) in enumerate(zip(depths, num_heads, strict=True)):
+            for index in range(depth):
+                block = Block(
+                    channels * 2**stage,
+                    num_heads=heads,
+                    window=window,
+                    is_shifted=index % 2 == 1,
+                    merges=index == depth - 1 and stage < len(depths) - 1,
+                    fit_windows=fit_windows,
+                    mlp_ratio=mlp_ratio,
+                    drop_path=drop_path * len(self.blocks) / max(sum(depths) - 1, 1),
+                )
+                self.blocks.append(block)
+        channels = channels * 2 ** (len(depths) - 1)
+        self.norm = nn.LayerNorm(channels)
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(channels, num_classes)
+        self.apply(_init_linear)
+
+    def forward(self, video: Tensor) -> Tensor:
+        """Map (b, 3, frames, height, width) clips to (b, num_classes) logits."""
+        grid = self.embed(video)
+        for block in self.blocks:
+            grid = block(grid)
+        return self.head(grid)
+
+    def embed(self, video: Tensor) -> TokenGrid:
+        """Turn (b, 3, frames, height, width) clips into tokens."""
+        if video.ndim != 5 or video.shape[1] != 3:
+            raise ValueError(
+                f"video must be (b, 3, frames, height, width), got {tuple(video.shape)}"
+            )
+        return TokenGrid.from_patches(self.embedding(video))
+
+    def head(self, grid: TokenGrid) -> Tensor:
+        """Classify the average token: (b, num_classes) logits."""
+        clip = self.norm(grid.tokens).mean(dim=1)  # (b, c)
+        return self.classifier(self.dropout(clip))
+
+    def embed_thw(self, frames: int, height: int, width: int) -> THW:
+        """Return the size of the grid that `embed` makes of clips of this size."""
+        return self.embedding.out_thw(frames, height, width)
+
+    def no_weight_decay_names(self) -> set[str]:
+        """Return the parameters that weight decay should spare although they are not 1-d."""
+        return {name for name, _ in self.named_parameters() if name.endswith("bias_table")}
+
+
+def _init_linear(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
