@@ -1,15 +1,45 @@
 """Video in, tensors out: decoding, clip sampling, augmentation, annotations and data sets."""
 
+from tokenselect.data.augmentation import AUGMENTATIONS, EvalTransform, TrainTransform
+from tokenselect.data.clip_sampling import SegmentSampler, StrideSampler, parse_views
+from tokenselect.data.dataset import (
+    NO_LABEL,
+    Batch,
+    Example,
+    VideoDataset,
+    collate_clips,
+    collate_views,
+)
 from tokenselect.data.decode import FrameSource, VideoReader, open_video
+from tokenselect.data.draws import seeded_generator
 from tokenselect.data.frame_folder import FrameFolder
+from tokenselect.data.mixing import mix_clips, smooth_targets
+from tokenselect.data.samples import Sample, SampleList
 from tokenselect.data.video_error import VideoError
 from tokenselect.data.video_writer import write_video
 
 __all__ = [
+    "AUGMENTATIONS",
+    "NO_LABEL",
+    "Batch",
+    "EvalTransform",
+    "Example",
     "FrameFolder",
     "FrameSource",
+    "Sample",
+    "SampleList",
+    "SegmentSampler",
+    "StrideSampler",
+    "TrainTransform",
+    "VideoDataset",
     "VideoError",
     "VideoReader",
+    "collate_clips",
+    "collate_views",
+    "mix_clips",
     "open_video",
+    "parse_views",
+    "seeded_generator",
+    "smooth_targets",
     "write_video",
 ]

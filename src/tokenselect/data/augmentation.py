@@ -1,0 +1,153 @@
+"""From frames to model input: the training and test transforms, and the published settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Generator, Tensor
+
+from tokenselect.data.draws import happens
+from tokenselect.data.randaugment import rand_augment
+from tokenselect.data.transforms import (
+    crop,
+    draw_resized_box,
+    erase_cube,
+    jitter_colors,
+    normalize,
+    resize,
+    resize_short_side,
+    spread_boxes,
+)
+
+KINETICS_STATS = ((0.45, 0.45, 0.45), (0.225, 0.225, 0.225))  # of the MViT models
+IMAGENET_STATS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # of the Video Swin models
+
+
+class Transform(Protocol):
+    """Maps (t, 3, h, w) uint8 frames to (crops, 3, t, size, size) float views."""
+
+    def __call__(self, frames: Tensor, *, generator: Generator) -> Tensor:
+        """Transform one clip; all that is random comes from the generator."""
+
+
+class TrainTransform:
+    """Random resized crop, flip, colours, RandAugment, normalisation, erasing, in this order.
+
+    Args:
+        size: side of the square that the model sees.
+        scale: smallest and largest share of the picture that a crop takes.
+        ratio: narrowest and widest aspect of a crop.
+        flip: probability of mirroring; 0 where left and right matter to the label.
+        jitter: strength of the colour jitter; 0 for none.
+        rand_augment_ops: operations of RandAugment; 0 for none.
+        rand_augment_magnitude: their mean strength, of 10.
+        erasing: probability of erasing a box.
+        stats: mean and standard deviation of red, green and blue, as shares of 255.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        scale: tuple[float, float] = (0.08, 1.0),
+        ratio: tuple[float, float] = (3 / 4, 4 / 3),
+        flip: float = 0.5,
+        jitter: float = 0.0,
+        rand_augment_ops: int = 0,
+        rand_augment_magnitude: float = 7.0,
+        erasing: float = 0.0,
+        stats: tuple[Sequence[float], Sequence[float]] = KINETICS_STATS,
+    ):
+        self.size, self.scale, self.ratio, self.flip = size, scale, ratio, flip
+        self.jitter, self.erasing, self.stats = jitter, erasing, stats
+        self.rand_augment_ops = rand_augment_ops
+        self.rand_augment_magnitude = rand_augment_magnitude
+
+    def __call__(self, frames: Tensor, *, generator: Generator) -> Tensor:
+        """Map (t, 3, h, w) uint8 to (1, 3, t, size, size) float."""
+        box = draw_resized_box(
+            *frames.shape[-2:], scale=self.scale, ratio=self.ratio, generator=generator
+        )
+        frames = resize(crop(frames, box), (self.size, self.size))
+        if happens(self.flip, generator=generator):
+            frames = frames.flip(-1)
+        if self.jitter > 0:
+            frames = jitter_colors(frames, self.jitter, generator=generator)
+        frames = rand_augment(
+            frames,
+            generator=generator,
+            num_ops=self.rand_augment_ops,
+            magnitude=self.rand_augment_magnitude,
+        )
+        video = normalize(frames, mean=self.stats[0], std=self.stats[1])
+        return erase_cube(video, probability=self.erasing, generator=generator).unsqueeze(0)
+
+
+class EvalTransform:
+    """Short side to `short_side`, then one crop in the middle or several along the longer side.
+
+    Args:
+        size: side of the square that the model sees.
+        short_side: of the picture before cropping; None: `size`.
+        crops: 1, or usually 3.
+        stats: mean and standard deviation of red, green and blue, as shares of 255.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        short_side: int | None = None,
+        crops: int = 1,
+        stats: tuple[Sequence[float], Sequence[float]] = KINETICS_STATS,
+    ):
+        self.size, self.short_side, self.crops = size, short_side or size, crops
+        self.stats = stats
+        if self.short_side < size:
+            raise ValueError(f"short_side must be at least size {size}, got {short_side}")
+
+    def __call__(self, frames: Tensor, *, generator: Generator | None = None) -> Tensor:
+        """Map (t, 3, h, w) uint8 to (crops, 3, t, size, size) float; nothing is drawn."""
+        frames = resize_short_side(frames, self.short_side)
+        boxes = spread_boxes(*frames.shape[-2:], size=self.size, crops=self.crops)
+        mean, std = self.stats
+        return torch.stack([normalize(crop(frames, box), mean=mean, std=std) for box in boxes])
+
+
+def augment_mvit_kinetics(*, size: int = 224, flip: float = 0.5) -> TrainTransform:
+    """Return the augmentation of the released MViT configurations (Kinetics-400)."""
+    return TrainTransform(
+        size, flip=flip, jitter=0.4, rand_augment_ops=4, rand_augment_magnitude=7.0, erasing=0.25
+    )
+
+
+def augment_swin_kinetics(*, size: int = 224, flip: float = 0.5) -> TrainTransform:
+    """Return the augmentation of Video Swin on Kinetics-400: crops and flips."""
+    return TrainTransform(size, flip=flip, stats=IMAGENET_STATS)
+
+
+def augment_swin_ssv2(*, size: int = 224, flip: float = 0.0) -> TrainTransform:
+    """Return the augmentation of Video Swin on Something-Something V2, where left is not right."""
+    return TrainTransform(
+        size,
+        flip=flip,
+        rand_augment_ops=4,
+        rand_augment_magnitude=7.0,
+        erasing=0.25,
+        stats=IMAGENET_STATS,
+    )
+
+
+def augment_small(*, size: int = 64, flip: float = 0.0) -> TrainTransform:
+    """Return a mild augmentation for small sets trained from scratch: large crops, some jitter."""
+    return TrainTransform(size, scale=(0.5, 1.0), ratio=(0.8, 1.25), flip=flip, jitter=0.3)
+
+
+AUGMENTATIONS: dict[str, Callable[..., TrainTransform]] = {
+    "mvit_kinetics": augment_mvit_kinetics,
+    "swin_kinetics": augment_swin_kinetics,
+    "swin_ssv2": augment_swin_ssv2,
+    "small": augment_small,
+}

@@ -1,0 +1,175 @@
+"""Clips for training and testing: a map-style data set whose draws can be made again.
+
+What sample i looks like in an epoch depends on (seed, epoch, i) alone: not on the number of
+workers, nor on the order of reading, nor on what came before. A run that resumes in the middle of
+an epoch therefore sees what it would have seen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+from torch.utils.data import Dataset
+
+from tokenselect.data.augmentation import Transform
+from tokenselect.data.clip_sampling import Sampler
+from tokenselect.data.decode import FrameSource, open_video
+from tokenselect.data.draws import draw_integer, seeded_generator
+from tokenselect.data.samples import Sample
+from tokenselect.data.video_error import VideoError
+
+logger = logging.getLogger(__name__)
+
+MAX_REPLACEMENTS = 10
+NO_LABEL = -1
+
+
+class Example(NamedTuple):
+    """One video as the model sees it.
+
+    Attributes:
+        video: (v, 3, t, h, w) float views: repeats in training, clips × crops in testing.
+        label: class number, or `NO_LABEL`.
+    """
+
+    video: Tensor
+    label: int
+
+
+class Batch(NamedTuple):
+    """Examples side by side.
+
+    Attributes:
+        video: (b, 3, t, h, w) clips, or (b, v, 3, t, h, w) views.
+        labels: (b,) class numbers; `NO_LABEL` is to be left out.
+    """
+
+    video: Tensor
+    labels: Tensor
+
+
+class VideoDataset(Dataset[Example]):
+    """Videos decoded, sampled and transformed when asked for.
+
+    A video that cannot be read is logged, counted and replaced by another one, drawn like
+    everything else, so that a run neither crashes nor hides it.
+
+    Args:
+        samples: the videos and their labels.
+        sampler: picks the frames of the clips.
+        transform: maps frames to views.
+        seed: of all draws.
+        is_training: draw the clips anew in each epoch; else the sampler's fixed clips.
+        repeats: differently drawn examples of a video, decoded once (repeated augmentation).
+        open_source: opens a path; `ClipCache.open` reads decoded clips from disk.
+        keeps_label: a replacement brings its own label (training); else it gets `NO_LABEL`, so
+            that an evaluation can leave it out.
+    """
+
+    def __init__(
+        self,
+        samples: Sequence[Sample],
+        *,
+        sampler: Sampler,
+        transform: Transform,
+        seed: int = 0,
+        is_training: bool = False,
+        repeats: int = 1,
+        open_source: Callable[[str], FrameSource] = open_video,
+        keeps_label: bool | None = None,
+    ):
+        if not samples:
+            raise ValueError("samples must name at least one video")
+        if repeats > 1 and not is_training:
+            raise ValueError(f"repeats must be 1 where nothing is drawn, got {repeats}")
+        self.samples, self.sampler, self.transform = list(samples), sampler, transform
+        self.seed, self.is_training, self.repeats = seed, is_training, repeats
+        self.open_source = open_source
+        self.keeps_label = is_training if keeps_label is None else keeps_label
+        # Shared with the worker processes, also those that outlive an epoch.
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
+        self._failures = torch.zeros(len(self.samples), dtype=torch.int32).share_memory_()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the draws those of `epoch`; call it before iterating."""
+        self._epoch.fill_(epoch)
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """How often each broken video had to be replaced, counted over all workers."""
+        broken = self._failures.nonzero().flatten().tolist()
+        return {self.samples[index].path: int(self._failures[index]) for index in broken}
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Example:
+        """Return sample `index` of the current epoch, or what replaces it."""
+        epoch = int(self._epoch) if self.is_training else 0
+        tried: list[int] = []
+        for chosen in self._candidates(index, seeded_generator(self.seed, epoch, index)):
+            try:
+                video = self._load(chosen, epoch, index)
+            except VideoError as error:
+                tried.append(chosen)
+                self._failures[chosen] += 1
+                logger.warning("%s; another video takes its place", error)
+                continue
+            label = self.samples[chosen].label
+            if label is None or (tried and not self.keeps_label):
+                label = NO_LABEL
+            return Example(video, label)
+        raise VideoError(
+            self.samples[index].path,
+            f"and {len(tried) - 1} others drawn in its place cannot be read; "
+            "run `tokenselect data check` on the data set",
+        )
+
+    def _candidates(self, index: int, generator: Generator) -> Iterator[int]:
+        """Give `index`, then other videos in case it cannot be read, none of them twice."""
+        yield index
+        others = [other for other in range(len(self)) if other != index]
+        for _ in range(min(MAX_REPLACEMENTS, len(others))):
+            yield others.pop(draw_integer(0, len(others), generator=generator))
+
+    def _load(self, chosen: int, epoch: int, index: int) -> Tensor:
+        """Return (v, 3, t, h, w) views of video `chosen`, drawn for place `index`."""
+        source = self.open_source(self.samples[chosen].path)
+        try:
+            generators = [
+                seeded_generator(self.seed, epoch, index, repeat) for repeat in range(self.repeats)
+            ]
+            clips = [
+                (clip, generator)
+                for generator in generators
+                for clip in self._sample(source.num_frames, generator)
+            ]
+            frames = source.read([frame for clip, _ in clips for frame in clip])
+        finally:
+            source.close()
+        parts = frames.split([len(clip) for clip, _ in clips])
+        return torch.cat(
+            [
+                self.transform(part, generator=generator)
+                for part, (_, generator) in zip(parts, clips, strict=True)
+            ]
+        )
+
+    def _sample(self, num_frames: int, generator: Generator) -> list[list[int]]:
+        return self.sampler(num_frames, generator=generator if self.is_training else None)
+
+
+def collate_clips(examples: Sequence[Example]) -> Batch:
+    """Join training examples; each repeat of a video becomes a clip of its own."""
+    labels = [example.label for example in examples for _ in range(len(example.video))]
+    return Batch(torch.cat([example.video for example in examples]), torch.tensor(labels))
+
+
+def collate_views(examples: Sequence[Example]) -> Batch:
+    """Join test examples; the views of a video stay together."""
+    labels = [example.label for example in examples]
+    return Batch(torch.stack([example.video for example in examples]), torch.tensor(labels))

@@ -1,0 +1,124 @@
+"""Geometry, colour and erasing on whole clips: one draw holds for all frames of a clip.
+
+Frames are (t, 3, h, w) uint8 until `normalize` makes them (3, t, h, w) float.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from tokenselect.data.colors import adjust_brightness, adjust_contrast, adjust_saturation
+from tokenselect.data.draws import draw_integer, draw_uniform, happens
+
+Box = tuple[int, int, int, int]  # top, left, height, width
+
+
+def resize(frames: Tensor, size: tuple[int, int]) -> Tensor:
+    """Resize (t, 3, h, w) uint8 frames to `size`, smoothing where they shrink."""
+    if tuple(frames.shape[-2:]) == size:
+        return frames
+    frames = frames.contiguous(memory_format=torch.channels_last)  # the fast path
+    return F.interpolate(frames, size=size, mode="bilinear", antialias=True, align_corners=False)
+
+
+def resize_short_side(frames: Tensor, short_side: int) -> Tensor:
+    """Resize so that the shorter side is `short_side`, keeping the shape of the picture."""
+    height, width = frames.shape[-2:]
+    scale = short_side / min(height, width)
+    return resize(frames, (max(1, round(height * scale)), max(1, round(width * scale))))
+
+
+def crop(frames: Tensor, box: Box) -> Tensor:
+    """Cut a box out of (..., h, w)."""
+    top, left, height, width = box
+    return frames[..., top : top + height, left : left + width]
+
+
+def center_box(height: int, width: int, size: int) -> Box:
+    """Return the square of side `size` in the middle."""
+    return (height - size) // 2, (width - size) // 2, size, size
+
+
+def spread_boxes(height: int, width: int, *, size: int, crops: int) -> list[Box]:
+    """Spread squares along the longer side; the usual three cover left, middle and right."""
+    if crops == 1:
+        return [center_box(height, width, size)]
+    room_h, room_w = height - size, width - size
+    shares = [number / (crops - 1) for number in range(crops)]
+    if width >= height:
+        return [(room_h // 2, round(room_w * share), size, size) for share in shares]
+    return [(round(room_h * share), room_w // 2, size, size) for share in shares]
+
+
+def draw_resized_box(
+    height: int,
+    width: int,
+    *,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+    generator: Generator,
+) -> Box:
+    """Draw a box of a share of the area and of an aspect; the largest that fits if ten miss."""
+    for _ in range(10):
+        area = height * width * draw_uniform(*scale, generator=generator)
+        log_ratio = draw_uniform(math.log(ratio[0]), math.log(ratio[1]), generator=generator)
+        box_w = round(math.sqrt(area * math.exp(log_ratio)))
+        box_h = round(math.sqrt(area / math.exp(log_ratio)))
+        if 0 < box_h <= height and 0 < box_w <= width:
+            top = draw_integer(0, height - box_h + 1, generator=generator)
+            left = draw_integer(0, width - box_w + 1, generator=generator)
+            return top, left, box_h, box_w
+    aspect = min(max(width / height, ratio[0]), ratio[1])
+    box_h, box_w = min(height, round(width / aspect)), min(width, round(height * aspect))
+    return (height - box_h) // 2, (width - box_w) // 2, box_h, box_w
+
+
+def jitter_colors(frames: Tensor, strength: float, *, generator: Generator) -> Tensor:
+    """Change brightness, contrast and saturation by factors around 1, in random order."""
+    changes = [adjust_brightness, adjust_contrast, adjust_saturation]
+    for number in torch.randperm(len(changes), generator=generator).tolist():
+        factor = draw_uniform(max(0.0, 1 - strength), 1 + strength, generator=generator)
+        frames = changes[number](frames, factor)
+    return frames
+
+
+def normalize(frames: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Map (t, 3, h, w) uint8 to (3, t, h, w) float, contiguous.
+
+    Args:
+        mean: of red, green and blue, as shares of 255.
+        std: likewise.
+    """
+    scale = 1 / (255 * torch.tensor(std))
+    shift = torch.tensor(mean) / torch.tensor(std)
+    video = torch.empty((3, len(frames), *frames.shape[-2:]))
+    video.copy_(frames.transpose(0, 1))  # (3, t, h, w)
+    return video.mul_(scale[:, None, None, None]).sub_(shift[:, None, None, None])
+
+
+def erase_cube(
+    video: Tensor,
+    *,
+    probability: float,
+    generator: Generator,
+    area: tuple[float, float] = (0.02, 1 / 3),
+    ratio: tuple[float, float] = (0.3, 1 / 0.3),
+) -> Tensor:
+    """Fill one box, the same in all frames, with noise, in place (random erasing).
+
+    Args:
+        video: (3, t, h, w) float, normalised.
+        area: shares of the picture that a box may take.
+    """
+    if not happens(probability, generator=generator):
+        return video
+    height, width = video.shape[-2:]
+    box = draw_resized_box(height, width, scale=area, ratio=ratio, generator=generator)
+    region = crop(video, box)
+    region.copy_(torch.randn(region.shape, generator=generator))
+    return video

@@ -1,0 +1,209 @@
+"""Geometry and colours of clips: one draw for all frames, the same again from the same seed."""
+
+import pytest
+import torch
+from PIL import Image, ImageEnhance, ImageFilter, ImageOps
+from torch import Tensor
+
+from tokenselect.data import (
+    AUGMENTATIONS,
+    EvalTransform,
+    TrainTransform,
+    colors,
+    randaugment,
+    seeded_generator,
+    transforms,
+)
+
+
+def noise(t: int = 3, h: int = 17, w: int = 22) -> Tensor:
+    return torch.randint(10, 200, (t, 3, h, w), generator=torch.Generator().manual_seed(1)).byte()
+
+
+def still(t: int = 4, h: int = 30, w: int = 40) -> Tensor:
+    """Show one picture t times: what treats frames alike leaves them equal."""
+    return noise(1, h, w).expand(t, -1, -1, -1)
+
+
+def to_image(frame: Tensor) -> Image.Image:
+    return Image.fromarray(frame.permute(1, 2, 0).contiguous().numpy())
+
+
+def from_image(image: Image.Image) -> Tensor:
+    return (
+        torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+        .view(image.height, image.width, 3)
+        .permute(2, 0, 1)
+    )
+
+
+PILLOW = {
+    "brightness": (
+        lambda x: colors.adjust_brightness(x, 1.4),
+        lambda i: ImageEnhance.Brightness(i).enhance(1.4),
+    ),
+    "contrast": (
+        lambda x: colors.adjust_contrast(x, 1.6),
+        lambda i: ImageEnhance.Contrast(i).enhance(1.6),
+    ),
+    "saturation": (
+        lambda x: colors.adjust_saturation(x, 0.3),
+        lambda i: ImageEnhance.Color(i).enhance(0.3),
+    ),
+    "sharpness": (
+        lambda x: colors.adjust_sharpness(x, 1.7),
+        lambda i: ImageEnhance.Sharpness(i).enhance(1.7),
+    ),
+    "invert": (colors.invert, ImageOps.invert),
+    "posterize": (lambda x: colors.posterize(x, 3), lambda i: ImageOps.posterize(i, 3)),
+    "solarize": (lambda x: colors.solarize(x, 90), lambda i: ImageOps.solarize(i, 90)),
+    "autocontrast": (colors.autocontrast, ImageOps.autocontrast),
+    "equalize": (colors.equalize, ImageOps.equalize),
+}
+
+
+@pytest.mark.parametrize("name", PILLOW)
+def test_colours_are_those_of_pillow(name):
+    ours, pillows = PILLOW[name]
+    frames = noise()
+    expected = torch.stack([from_image(pillows(to_image(frame))) for frame in frames])
+    assert (ours(frames).int() - expected.int()).abs().max() <= 1
+
+
+def test_colours_survive_a_flat_picture():
+    flat = torch.full((2, 3, 8, 9), 77, dtype=torch.uint8)
+    assert torch.equal(colors.autocontrast(flat), flat)
+    assert torch.equal(colors.equalize(flat), flat)
+
+
+def test_solarize_add_brightens_the_dark_half():
+    levels = torch.tensor([0, 100, 127, 128, 255]).byte().view(1, 1, 1, 5)
+    assert colors.solarize_add(levels, 50).flatten().tolist() == [50, 150, 177, 128, 255]
+
+
+def test_a_shift_moves_by_pixels():
+    frames = noise(2, 10, 20)
+    moved = randaugment.translate_x(frames, share=1 / 9, sign=1)  # 0.45 / 9 · 20 = 1 pixel
+    assert torch.equal(moved[..., :-1], frames[..., 1:])
+    assert (moved[..., -1] == randaugment.FILL).all()
+
+
+def test_a_turn_of_zero_changes_nothing():
+    assert torch.equal(randaugment.rotate(noise(), share=0.0, sign=1), noise())
+
+
+def test_a_turn_is_that_of_pillow():
+    frames = transforms.resize(noise(2, 8, 8), (40, 40))  # smooth
+    ours = randaugment.rotate(frames, share=1.0, sign=1)
+    pillow = to_image(frames[0]).rotate(30, Image.Resampling.BILINEAR, fillcolor=(124, 124, 124))
+    inside = (slice(None), slice(10, 30), slice(10, 30))
+    assert (ours[0].int() - from_image(pillow).int())[inside].abs().max() <= 2
+
+
+@pytest.mark.parametrize("number", range(len(randaugment.OPERATIONS)))
+def test_operations_treat_all_frames_alike(number):
+    frames = randaugment.OPERATIONS[number](still(), 0.7, -1)
+    assert frames.shape == still().shape and frames.dtype == torch.uint8
+    assert torch.equal(frames[0], frames[-1])
+
+
+def test_half_of_the_operations_happen():
+    changed = 0
+    for seed in range(60):
+        frames = randaugment.rand_augment(noise(), num_ops=1, generator=seeded_generator(seed))
+        changed += not torch.equal(frames, noise())
+    assert 18 <= changed <= 42
+
+
+def test_resizing_the_short_side_keeps_the_shape():
+    assert transforms.resize_short_side(noise(2, 30, 40), 15).shape == (2, 3, 15, 20)
+    assert transforms.resize_short_side(noise(2, 40, 30), 15).shape == (2, 3, 20, 15)
+
+
+def test_resizing_is_that_of_pillow():
+    frames = noise(2, 40, 60)
+    pillow = to_image(frames[0]).resize((23, 17), Image.Resampling.BILINEAR)
+    assert (
+        transforms.resize(frames, (17, 23))[0].int() - from_image(pillow).int()
+    ).abs().max() <= 1
+
+
+def test_three_crops_cover_the_longer_side():
+    assert transforms.spread_boxes(10, 30, size=10, crops=3) == [
+        (0, 0, 10, 10),
+        (0, 10, 10, 10),
+        (0, 20, 10, 10),
+    ]
+    assert [box[0] for box in transforms.spread_boxes(30, 10, size=10, crops=3)] == [0, 10, 20]
+
+
+def test_crops_keep_to_scale_ratio_and_picture():
+    generator = seeded_generator(0)
+    for _ in range(200):
+        top, left, h, w = transforms.draw_resized_box(
+            100, 150, scale=(0.1, 0.8), ratio=(0.75, 4 / 3), generator=generator
+        )
+        assert 0 <= top <= 100 - h and 0 <= left <= 150 - w
+        assert 0.09 <= h * w / 15000 <= 0.81 and 0.73 <= w / h <= 1.36
+
+
+def test_a_crop_that_cannot_fit_is_the_largest_that_does():
+    box = transforms.draw_resized_box(
+        10, 100, scale=(1.0, 1.0), ratio=(0.75, 4 / 3), generator=seeded_generator(0)
+    )
+    assert box == (0, 43, 10, 13)
+
+
+def test_normalised_values():
+    video = transforms.normalize(noise(), mean=(0.4, 0.5, 0.6), std=(0.1, 0.2, 0.3))
+    assert video.shape == (3, 3, 17, 22) and video.is_contiguous()
+    expected = (noise()[1, 2] / 255 - 0.6) / 0.3
+    assert torch.allclose(video[2, 1], expected, atol=1e-5)
+
+
+def test_one_box_is_erased_in_all_frames():
+    video = transforms.erase_cube(
+        torch.zeros(3, 5, 20, 30), probability=1.0, generator=seeded_generator(4)
+    )
+    changed = (video != 0).all(dim=0)  # (t, h, w)
+    assert changed.any() and torch.equal(changed[0], changed[4])
+    rows, columns = changed[0].any(dim=1).sum(), changed[0].any(dim=0).sum()
+    assert changed[0].sum() == rows * columns
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_augmentations_give_model_input_and_repeat_themselves(name):
+    transform = AUGMENTATIONS[name](size=16)
+    first = transform(noise(4, 30, 40), generator=seeded_generator(5))
+    assert first.shape == (1, 3, 4, 16, 16) and first.dtype == torch.float32
+    assert torch.equal(first, transform(noise(4, 30, 40), generator=seeded_generator(5)))
+    assert not torch.equal(first, transform(noise(4, 30, 40), generator=seeded_generator(6)))
+
+
+def test_frames_of_a_still_video_stay_equal():
+    transform = TrainTransform(16, jitter=0.4, rand_augment_ops=4)
+    for seed in range(10):
+        video = transform(still(), generator=seeded_generator(seed))[0]  # (3, t, h, w)
+        assert torch.equal(video[:, 0], video[:, 3])
+
+
+def test_nothing_is_mirrored_where_sides_matter():
+    left = torch.zeros(1, 3, 20, 20, dtype=torch.uint8)
+    left[..., :10] = 255
+    transform = TrainTransform(20, flip=0.0, scale=(1.0, 1.0), ratio=(1.0, 1.0))
+    for seed in range(10):
+        video = transform(left, generator=seeded_generator(seed))
+        assert video[..., 0].mean() > video[..., -1].mean()
+
+
+def test_the_test_transform_gives_crops():
+    views = EvalTransform(16, short_side=20, crops=3)(noise(4, 30, 60))
+    assert views.shape == (3, 3, 4, 16, 16)
+    with pytest.raises(ValueError, match="short_side must be at least size 16, got 8"):
+        EvalTransform(16, short_side=8)
+
+
+def test_sharpness_smooths_like_pillow():
+    smooth = to_image(noise()[0]).filter(ImageFilter.SMOOTH)
+    ours = colors.adjust_sharpness(noise(), 0.0)[0]
+    assert (ours.int() - from_image(smooth).int()).abs().max() <= 1
