@@ -15,7 +15,8 @@ ROWS: list[set[str]] = [
     {"insertion"},
     {"models"},
     {"training", "export", "bulk"},
-    {"cli", "web", "__main__"},
+    {"cli", "web"},
+    {"__main__"},
 ]
 ROW_OF = {unit: row for row, units in enumerate(ROWS) for unit in units}
 FORBIDDEN = {"torchvision", "timm", "transformers", "pytorchvideo"}  # hosts, never dependencies

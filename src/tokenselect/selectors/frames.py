@@ -1,5 +1,7 @@
 """Frame selection: keep the k highest-scoring frames of a clip (paper, section 3.3)."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -25,7 +27,11 @@ class FrameSelector(Selector):
         if indicator is not None:
             return grid.with_patches(blend_frames(grid.patches, indicator))
         rows = keep_prefix(frame_patches(indices, h * w), grid.num_prefix)
-        return grid.with_tokens(pick_rows(grid.tokens, rows), (keep, h, w))
+        kept = grid.with_tokens(pick_rows(grid.tokens, rows), (keep, h, w))
+        if grid.class_attention is None:
+            return kept
+        attention = pick_rows(grid.class_attention.flatten(2), indices).unflatten(2, (h, w))
+        return replace(kept, class_attention=attention)  # a region may be chosen by it next
 
 
 def blend_frames(patches: Tensor, indicator: Tensor) -> Tensor:

@@ -70,6 +70,7 @@ class Block(nn.Module):
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
+        self.in_channels = channels
         self.q_stride = q_stride
         self.norm_attention = nn.LayerNorm(channels, eps=1e-6)
         self.attention = PooledAttention(

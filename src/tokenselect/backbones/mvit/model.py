@@ -59,6 +59,7 @@ class MViT(nn.Module):
         kt, kh, kw = patch_kernel
         padding = (kt // 2, kh // 2, kw // 2)
         self.default_input = (frames, *size)
+        self.stage_starts = (0, *sorted(q_strides))
         self.patch = nn.Conv3d(3, channels, patch_kernel, patch_stride, padding)
         self.positions = Positions(self.embed_thw(frames, *size), channels)
         self.blocks = nn.ModuleList()

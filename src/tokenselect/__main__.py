@@ -1,0 +1,5 @@
+"""`python -m tokenselect`."""
+
+from tokenselect.cli.main import main
+
+main()

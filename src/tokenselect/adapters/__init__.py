@@ -1,0 +1,9 @@
+"""Adapters say what the arguments of a model's blocks mean as a `TokenGrid`.
+
+They are picked by the path of the model's class, so no host library is ever imported here.
+"""
+
+from tokenselect.adapters.adapter import Adapter
+from tokenselect.adapters.lookup import find_adapter, supported_models
+
+__all__ = ["Adapter", "find_adapter", "supported_models"]

@@ -1,0 +1,1 @@
+"""The `tokenselect` command: `main.py` and one file a subcommand."""

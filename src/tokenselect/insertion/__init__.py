@@ -1,0 +1,13 @@
+"""Puts selectors in front of a model's blocks, takes them out, and watches what they keep."""
+
+from tokenselect.insertion.insert import insert_selectors, remove_selectors, selectors_of
+from tokenselect.insertion.record import record_selections
+from tokenselect.insertion.sigma import set_sigma
+
+__all__ = [
+    "insert_selectors",
+    "record_selections",
+    "remove_selectors",
+    "selectors_of",
+    "set_sigma",
+]

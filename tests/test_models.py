@@ -1,0 +1,58 @@
+import pytest
+import torch
+
+from tokenselect import create_model, list_models
+from tokenselect.profiling import count_macs
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_every_model_builds_with_its_classes(name):
+    with torch.device("meta"):
+        model = create_model(name, num_classes=11).eval()
+        assert model(torch.empty(1, 3, *model.default_input)).shape == (1, 11)
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("mvit_b16", 36_610_672)])
+def test_parameters_are_those_of_the_paper(name, parameters):
+    with torch.device("meta"):
+        model = create_model(name)
+    assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "plan", "gmacs"),
+    [
+        ("mvit_b16", "dense", 70.6),
+        ("mvit_b16", "T0_0.9-S4_0.9", 55.9),
+        ("mvit_b16", "T0_0.8-S4_0.9", 46.8),
+        ("mvit_b16", "T0_0.6-S4_0.9", 38.1),
+        ("mvit_b16", "T0_0.6", 41.2),
+        ("mvit_b16", "T4_0.3", 37.4),
+    ],
+)
+def test_multiply_adds_are_those_counted_for_the_paper(name, plan, gmacs):
+    with torch.device("meta"):
+        model = create_model(name, plan=plan)
+    count = count_macs(model, 1, 3, *model.default_input)
+    selectors = count.by_module.get("token_selectors.T0", 0)
+    selectors += count.by_module.get("token_selectors.S4", 0)
+    assert selectors < 0.01 * count.total
+    assert count.gmacs - selectors / 1e9 == pytest.approx(gmacs, rel=0.01)
+
+
+def test_small_models_are_small():
+    for name in ("mvit_mini",):
+        with torch.device("meta"):
+            model = create_model(name)
+        assert count_macs(model, 1, 3, *model.default_input).gmacs < 0.3
+
+
+def test_an_unknown_model_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"'mvit_b17'.*mean 'mvit_b16'"):
+        create_model("mvit_b17")
+
+
+def test_no_classes_are_refused():
+    with pytest.raises(ValueError, match="num_classes must be at least 1, got 0"):
+        create_model("mvit_mini", num_classes=0)
