@@ -1,5 +1,7 @@
 """Video in, tensors out: decoding, clip sampling, augmentation, annotations and data sets."""
 
+from tokenselect.data.annotation_table import TableLayout
+from tokenselect.data.annotations import FORMATS, read_annotations
 from tokenselect.data.augmentation import AUGMENTATIONS, EvalTransform, TrainTransform
 from tokenselect.data.clip_sampling import SegmentSampler, StrideSampler, parse_views
 from tokenselect.data.dataset import (
@@ -20,6 +22,7 @@ from tokenselect.data.video_writer import write_video
 
 __all__ = [
     "AUGMENTATIONS",
+    "FORMATS",
     "NO_LABEL",
     "Batch",
     "EvalTransform",
@@ -30,6 +33,7 @@ __all__ = [
     "SampleList",
     "SegmentSampler",
     "StrideSampler",
+    "TableLayout",
     "TrainTransform",
     "VideoDataset",
     "VideoError",
@@ -39,6 +43,7 @@ __all__ = [
     "mix_clips",
     "open_video",
     "parse_views",
+    "read_annotations",
     "seeded_generator",
     "smooth_targets",
     "write_video",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -30,11 +29,6 @@ class SampleList:
     def num_classes(self) -> int:
         """How many classes a model for this set tells apart."""
         return len(self.class_names)
-
-    def under(self, root: str | Path) -> SampleList:
-        """Put `root` before the paths that are not absolute."""
-        samples = [Sample(str(Path(root) / sample.path), sample.label) for sample in self.samples]
-        return replace(self, samples=samples)
 
     def __len__(self) -> int:
         return len(self.samples)
