@@ -12,7 +12,9 @@ def test_every_model_builds_with_its_classes(name):
         assert model(torch.empty(1, 3, *model.default_input)).shape == (1, 11)
 
 
-@pytest.mark.parametrize(("name", "parameters"), [("mvit_b16", 36_610_672)])
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("mvit_b16", 36_610_672), ("video_swin_b", 88_048_984)]
+)
 def test_parameters_are_those_of_the_paper(name, parameters):
     with torch.device("meta"):
         model = create_model(name)
@@ -29,6 +31,7 @@ def test_parameters_are_those_of_the_paper(name, parameters):
         ("mvit_b16", "T0_0.6-S4_0.9", 38.1),
         ("mvit_b16", "T0_0.6", 41.2),
         ("mvit_b16", "T4_0.3", 37.4),
+        ("video_swin_b", "dense", 281.3),
     ],
 )
 def test_multiply_adds_are_those_counted_for_the_paper(name, plan, gmacs):
@@ -42,14 +45,14 @@ def test_multiply_adds_are_those_counted_for_the_paper(name, plan, gmacs):
 
 
 def test_small_models_are_small():
-    for name in ("mvit_mini",):
+    for name in ("mvit_mini", "video_swin_mini"):
         with torch.device("meta"):
             model = create_model(name)
         assert count_macs(model, 1, 3, *model.default_input).gmacs < 0.3
 
 
 def test_an_unknown_model_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"'mvit_b17'.*mean 'mvit_b16'"):
+    with pytest.raises(ValueError, match=r"'mvit_b17'.*mean 'mvit_b16'.*video_swin_b"):
         create_model("mvit_b17")
 
 

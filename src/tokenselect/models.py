@@ -6,6 +6,13 @@ from difflib import get_close_matches
 from torch import nn
 
 from tokenselect.backbones.mvit import mvit_b16, mvit_b16_32x3, mvit_mini
+from tokenselect.backbones.video_swin import (
+    video_swin_b,
+    video_swin_b_w16,
+    video_swin_mini,
+    video_swin_s,
+    video_swin_t,
+)
 from tokenselect.insertion import insert_selectors
 from tokenselect.plan import SelectionPlan
 
@@ -13,6 +20,11 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "mvit_b16": mvit_b16,
     "mvit_b16_32x3": mvit_b16_32x3,
     "mvit_mini": mvit_mini,
+    "video_swin_t": video_swin_t,
+    "video_swin_s": video_swin_s,
+    "video_swin_b": video_swin_b,
+    "video_swin_b_w16": video_swin_b_w16,
+    "video_swin_mini": video_swin_mini,
 }
 
 

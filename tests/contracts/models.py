@@ -40,4 +40,6 @@ def own_case(name: str, frames: int, size: tuple[int, int]) -> Case:
 
 CASES = [
     own_case("mvit_mini", 10, (96, 64)),
+    own_case("video_swin_mini", 10, (96, 64)),
+    own_case("video_swin_mini", 8, (80, 112)),
 ]

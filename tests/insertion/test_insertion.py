@@ -16,7 +16,7 @@ from tokenselect.ops.anchors import default_stride
 
 PLAN = "T0_0.6-S4_0.5"
 SHAPE = (2, 3, 8, 48, 32)
-MODELS = ["mvit_mini"]
+MODELS = ["mvit_mini", "video_swin_mini"]
 
 
 def build(name="mvit_mini", plan=PLAN, **settings):
@@ -194,6 +194,7 @@ def test_stages_can_be_counted_instead_of_blocks(video):
         ("mvit_mini", "S4=7x4", {}, "7×4 region of a 6×4 grid"),
         ("mvit_mini", "S4_0.5", {"method": "gumbel"}, "frames only"),
         ("mvit_mini", "T0_0.5", {"method": "attention"}, "before block 0"),
+        ("video_swin_mini", "T2_0.5", {"method": "attention"}, "needs a class token"),
     ],
 )
 def test_bad_input_is_refused_and_leaves_the_model_as_it_was(name, plan, settings, message):

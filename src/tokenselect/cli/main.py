@@ -2,13 +2,13 @@
 
 import inspect
 import sys
-from collections.abc import Callable
+from typing import Any
 
 from jsonargparse import auto_cli
 
 from tokenselect.cli.profile import profile
 
-COMMANDS: dict[str, Callable[..., None]] = {"profile": profile}
+COMMANDS: dict[str, Any] = {"profile": profile}
 
 
 def main(arguments: list[str] | None = None) -> None:

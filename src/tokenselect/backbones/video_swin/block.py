@@ -73,6 +73,7 @@ class Block(nn.Module):
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
+        self.in_channels = channels
         self.norm_attention = nn.LayerNorm(channels)
         self.attention = WindowAttention(
             channels, num_heads, window=window, is_shifted=is_shifted, fit_windows=fit_windows
