@@ -1,0 +1,25 @@
+"""The README's code runs, from top to bottom, as a reader would run it."""
+
+import re
+from pathlib import Path
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_the_python_of_the_readme_runs(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    assert blocks, "the README has no Python"
+    exec(compile("\n".join(blocks), str(README), "exec"), {"__name__": "readme"})
+    assert "tensor(" in capsys.readouterr().out
+
+
+def test_the_links_of_the_readme_lead_somewhere():
+    links = re.findall(r"\]\(([^)#:]+)\)", README.read_text())
+    assert [link for link in links if not (README.parent / link).exists()] == []
+
+
+def test_make_knows_the_commands_of_the_readme():
+    makefile = (README.parent / "Makefile").read_text()
+    commands = re.findall(r"^make (\w+)", README.read_text(), flags=re.MULTILINE)
+    assert commands == ["demo", "test"]
+    assert all(f"\n{command}:" in makefile for command in commands)
