@@ -3,6 +3,7 @@
 from tokenselect.data.annotation_table import TableLayout
 from tokenselect.data.annotations import FORMATS, read_annotations
 from tokenselect.data.augmentation import AUGMENTATIONS, EvalTransform, TrainTransform
+from tokenselect.data.clip_cache import ClipCache
 from tokenselect.data.clip_sampling import SegmentSampler, StrideSampler, parse_views
 from tokenselect.data.dataset import (
     NO_LABEL,
@@ -25,6 +26,7 @@ __all__ = [
     "FORMATS",
     "NO_LABEL",
     "Batch",
+    "ClipCache",
     "EvalTransform",
     "Example",
     "FrameFolder",

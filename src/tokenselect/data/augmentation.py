@@ -70,7 +70,7 @@ class TrainTransform:
         box = draw_resized_box(
             *frames.shape[-2:], scale=self.scale, ratio=self.ratio, generator=generator
         )
-        frames = resize(crop(frames, box), (self.size, self.size))
+        frames = resize(crop(frames, box), (self.size, self.size)).contiguous()
         if happens(self.flip, generator=generator):
             frames = frames.flip(-1)
         if self.jitter > 0:

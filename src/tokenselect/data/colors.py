@@ -7,50 +7,60 @@ the threshold) is the same for all frames.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 LUMA = (0.299, 0.587, 0.114)
 
 
-def to_gray(frames: Tensor) -> Tensor:
-    """Return the (t, 1, h, w) float brightness of each pixel."""
-    red, green, blue = frames.float().unbind(dim=1)
-    return (LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue).unsqueeze(1)
+def black(values: Tensor) -> Tensor:
+    """Return what a picture without brightness holds."""
+    return torch.zeros(1)
 
 
-def blend(frames: Tensor, other: Tensor | float, factor: float) -> Tensor:
-    """Go from `other` (factor 0) to `frames` (1) and beyond, cut to whole numbers of 0 … 255."""
-    mixed = other + factor * (frames.float() - other)
-    return mixed.clamp_(0, 255).to(torch.uint8)
+def average_gray(values: Tensor) -> Tensor:
+    """Return the (t, 1, 1, 1) average brightness of each frame, what is left without contrast."""
+    channels = values.float().mean(dim=(2, 3))  # (t, 3)
+    return (channels @ torch.tensor(LUMA)).round_().view(-1, 1, 1, 1)
+
+
+def gray(values: Tensor) -> Tensor:
+    """Return the (t, 1, h, w) brightness of each pixel, what is left without saturation."""
+    t, _, h, w = values.shape
+    mixed = torch.tensor([LUMA]) @ values.float().reshape(t, 3, h * w)  # (t, 1, h·w)
+    return mixed.round_().view(t, 1, h, w)
+
+
+def blend_(values: Tensor, other: Tensor, factor: float) -> Tensor:
+    """Turn float values, in place, to what lies between `other` (0) and them (1), or beyond."""
+    return values.mul_(factor).add_(other * (1 - factor)).clamp_(0, 255)
 
 
 def adjust_brightness(frames: Tensor, factor: float) -> Tensor:
     """Blend with black."""
-    return look_up(frames, blend(torch.arange(256), 0.0, factor))
+    return blend_(frames.float(), black(frames), factor).to(torch.uint8)
 
 
 def adjust_contrast(frames: Tensor, factor: float) -> Tensor:
     """Blend with the average brightness of each frame."""
-    average = to_gray(frames).mean(dim=(1, 2, 3), keepdim=True).round()  # (t, 1, 1, 1)
-    return blend(frames, average, factor)
+    return blend_(frames.float(), average_gray(frames), factor).to(torch.uint8)
 
 
 def adjust_saturation(frames: Tensor, factor: float) -> Tensor:
     """Blend with the gray picture."""
-    return blend(frames, to_gray(frames).round_(), factor)
+    return blend_(frames.float(), gray(frames), factor).to(torch.uint8)
 
 
 def adjust_sharpness(frames: Tensor, factor: float) -> Tensor:
     """Blend with a smoothed picture; the border of one pixel stays."""
     if min(frames.shape[-2:]) < 3:
         return frames
-    kernel = torch.ones(3, 3)
-    kernel[1, 1] = 5
-    weight = (kernel / kernel.sum()).expand(3, 1, 3, 3)
-    smooth = frames.float()
-    smooth[..., 1:-1, 1:-1] = F.conv2d(frames.float(), weight, groups=3)
-    return blend(frames, smooth.round_(), factor)
+    values = frames.float()
+    rows = values[..., :-2, :] + values[..., 1:-1, :] + values[..., 2:, :]
+    box = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]  # sum of 3 × 3
+    smooth = values.clone()
+    inner = smooth[..., 1:-1, 1:-1]
+    inner.mul_(4).add_(box).div_(13).round_()  # the middle counts five times
+    return blend_(values, smooth, factor).to(torch.uint8)
 
 
 def invert(frames: Tensor) -> Tensor:
@@ -65,25 +75,21 @@ def posterize(frames: Tensor, bits: int) -> Tensor:
 
 def solarize(frames: Tensor, threshold: int) -> Tensor:
     """Invert the values at or above the threshold."""
-    levels = torch.arange(256)
-    return look_up(frames, torch.where(levels < threshold, levels, 255 - levels))
+    return frames ^ (frames >= threshold).to(torch.uint8).mul_(255)  # x ^ 255 is 255 − x
 
 
 def solarize_add(frames: Tensor, amount: int, threshold: int = 128) -> Tensor:
-    """Brighten the values below the threshold."""
-    levels = torch.arange(256)
-    return look_up(frames, torch.where(levels < threshold, levels + amount, levels).clamp(max=255))
+    """Brighten the values below the threshold by at most 255 − threshold."""
+    return frames + (frames < threshold).to(torch.uint8).mul_(min(amount, 255 - threshold))
 
 
 def autocontrast(frames: Tensor) -> Tensor:
     """Stretch each channel of each frame to 0 … 255."""
-    values = frames.flatten(2)
-    low = values.amin(dim=2).float()[..., None]  # (t, 3, 1)
-    high = values.amax(dim=2).float()[..., None]
-    scale = 255 / (high - low).clamp(min=1)
-    stretched = ((torch.arange(256.0) - low) * scale).floor().clamp_(0, 255)  # (t, 3, 256)
-    tables = torch.where(high > low, stretched, torch.arange(256.0))
-    return look_up_each(frames, tables.to(torch.uint8))
+    low = frames.amin(dim=(2, 3), keepdim=True)  # (t, 3, 1, 1)
+    width = (frames.amax(dim=(2, 3), keepdim=True) - low).float()
+    scale = torch.where(width > 0, 255 / width.clamp(min=1), 1.0)
+    stretched = frames.float().sub_(torch.where(width > 0, low, 0)).mul_(scale)
+    return stretched.clamp_(0, 255).to(torch.uint8)
 
 
 def equalize(frames: Tensor) -> Tensor:
@@ -97,14 +103,4 @@ def equalize(frames: Tensor) -> Tensor:
     before = counts.cumsum(dim=2) - counts
     even = ((before + step // 2) // step.clamp(min=1)).clamp(max=255)
     tables = torch.where(step > 0, even, torch.arange(256))
-    return look_up_each(frames, tables.to(torch.uint8))
-
-
-def look_up(frames: Tensor, table: Tensor) -> Tensor:
-    """Replace each value by its entry in a table of 256."""
-    return table.to(torch.uint8)[frames.int()]
-
-
-def look_up_each(frames: Tensor, tables: Tensor) -> Tensor:
-    """Replace each value by its entry in the (t, 3, 256) table of its frame and channel."""
-    return tables.gather(2, frames.flatten(2).long()).view(frames.shape)
+    return tables.to(torch.uint8).gather(2, frames.flatten(2).long()).view(frames.shape)

@@ -30,7 +30,10 @@ class FrameSource(Protocol):
     """What files and folders have in common: numbered frames with times."""
 
     num_frames: int
-    times: np.ndarray
+
+    @property
+    def times(self) -> np.ndarray:
+        """(n,) seconds at which the frames are shown."""
 
     @property
     def fps(self) -> float:

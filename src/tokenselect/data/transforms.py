@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from tokenselect.data.colors import adjust_brightness, adjust_contrast, adjust_saturation
+from tokenselect.data.colors import average_gray, black, blend_, gray
 from tokenselect.data.draws import draw_integer, draw_uniform, happens
 
 Box = tuple[int, int, int, int]  # top, left, height, width
@@ -80,11 +80,12 @@ def draw_resized_box(
 
 def jitter_colors(frames: Tensor, strength: float, *, generator: Generator) -> Tensor:
     """Change brightness, contrast and saturation by factors around 1, in random order."""
-    changes = [adjust_brightness, adjust_contrast, adjust_saturation]
-    for number in torch.randperm(len(changes), generator=generator).tolist():
+    values = frames.float()
+    poorest = [black, average_gray, gray]
+    for number in torch.randperm(len(poorest), generator=generator).tolist():
         factor = draw_uniform(max(0.0, 1 - strength), 1 + strength, generator=generator)
-        frames = changes[number](frames, factor)
-    return frames
+        blend_(values, poorest[number](values), factor)
+    return values.to(torch.uint8)
 
 
 def normalize(frames: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:

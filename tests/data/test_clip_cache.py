@@ -1,0 +1,101 @@
+"""Decoded clips on disk: the same frames, written once, bounded, safe to lose."""
+
+import logging
+import os
+import shutil
+
+import pytest
+import torch
+
+from tests.data.numbered_frames import numbered_clip, read_numbers
+from tokenselect.data import ClipCache, VideoError, VideoReader, open_video, write_video
+from tokenselect.data import clip_cache as cache_module
+
+
+@pytest.fixture(name="video")
+def written_video(tmp_path):
+    path = str(tmp_path / "clip.mp4")
+    write_video(path, numbered_clip(70), fps=25, options={"preset": "ultrafast"})
+    return path
+
+
+@pytest.fixture(name="cache")
+def empty_cache(tmp_path):
+    return ClipCache(tmp_path / "cache")
+
+
+def test_cached_frames_are_those_of_the_video(video, cache):
+    cached = cache.open(video)
+    assert torch.equal(cached.read([65, 3, 3]), VideoReader(video).read([65, 3, 3]))
+    assert (cached.num_frames, cached.size) == (70, (48, 64))
+    assert cached.fps == pytest.approx(25) and cached.times[50] == pytest.approx(2.0)
+
+
+def test_a_second_opening_does_not_decode(video, cache, monkeypatch):
+    cache.open(video)
+    monkeypatch.setattr(cache_module, "open_video", None)
+    assert read_numbers(cache.open(video).read([7])) == [7]
+
+
+def test_frames_are_kept_at_the_short_side(video, tmp_path):
+    cached = ClipCache(tmp_path / "cache", short_side=24).open(video)
+    assert cached.size == (24, 32) and read_numbers(cached.read([69])) == [69]
+
+
+def test_a_changed_video_is_decoded_anew(video, cache):
+    cache.open(video)
+    before = cache.file_of(video)
+    write_video(video, numbered_clip(9))
+    assert cache.open(video).num_frames == 9 and cache.file_of(video) != before
+
+
+def test_other_settings_have_other_files(video, tmp_path):
+    large, small = ClipCache(tmp_path, short_side=40), ClipCache(tmp_path, short_side=24)
+    assert large.file_of(video) != small.file_of(video)
+
+
+def test_a_deleted_folder_is_made_again(video, cache):
+    cache.open(video)
+    shutil.rmtree(cache.folder)
+    assert read_numbers(cache.open(video).read([7])) == [7]
+
+
+def test_a_full_cache_says_so_once_and_decodes(video, tmp_path, caplog):
+    cache = ClipCache(tmp_path / "cache", max_bytes=1000)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            source = cache.open(video)
+            assert isinstance(source, VideoReader) and read_numbers(source.read([7])) == [7]
+    assert caplog.text.count("is full") == 1 and "Raise max_bytes" in caplog.text
+    assert cache.num_bytes == 0
+
+
+def test_what_fails_while_writing_leaves_nothing(video, cache, monkeypatch):
+    def fail(*arguments):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="no space left"):
+        cache.open(video)
+    assert os.listdir(cache.folder) == []
+
+
+def test_a_missing_video_is_a_video_error(tmp_path, cache):
+    with pytest.raises(VideoError, match="does not exist"):
+        cache.open(str(tmp_path / "gone.mp4"))
+
+
+def test_a_frame_outside_is_refused(video, cache):
+    with pytest.raises(IndexError, match="which has 70"):
+        cache.open(video).read([70])
+
+
+def test_folders_of_pictures_are_cached_too(tmp_path, cache):
+    from PIL import Image
+
+    (tmp_path / "frames").mkdir()
+    for number, frame in enumerate(numbered_clip(3)):
+        picture = Image.fromarray(frame.permute(1, 2, 0).numpy())
+        picture.save(tmp_path / "frames" / f"{number}.png")
+    path = str(tmp_path / "frames")
+    assert torch.equal(cache.open(path).read([2, 0]), open_video(path).read([2, 0]))
