@@ -38,8 +38,8 @@ def test_a_second_opening_does_not_decode(video, cache, monkeypatch):
 
 
 def test_frames_are_kept_at_the_short_side(video, tmp_path):
-    cached = ClipCache(tmp_path / "cache", short_side=24).open(video)
-    assert cached.size == (24, 32) and read_numbers(cached.read([69])) == [69]
+    cached = ClipCache(tmp_path / "cache", short_side=36).open(video)
+    assert cached.size == (36, 48) and read_numbers(cached.read([69])) == [69]
 
 
 def test_a_changed_video_is_decoded_anew(video, cache):
