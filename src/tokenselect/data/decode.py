@@ -46,6 +46,9 @@ class FrameSource(Protocol):
     def read(self, indices: Sequence[int]) -> Tensor:
         """Return (t, 3, h, w) uint8 frames in the order of `indices`."""
 
+    def verify(self) -> None:
+        """Decode everything and keep nothing; raise `VideoError` where something is damaged."""
+
     def close(self) -> None:
         """Let go of the file."""
 
@@ -116,6 +119,17 @@ class VideoReader:
             return frames
         return frames[[place[int(index)] for index in indices]]
 
+    def verify(self) -> None:
+        """Decode every frame and keep none; raise `VideoError` where something is damaged."""
+        run = Run(0, self.num_frames - 1)
+        num_decoded = 0
+        with _named_errors(self.path):
+            for frame in self._frames(run, only=None):
+                self._check_whole(frame)
+                num_decoded += 1
+        if not num_decoded:
+            raise VideoError(self.path, "is damaged: not one frame can be decoded")
+
     def _decode(self, numbers: list[int]) -> np.ndarray:
         """Return (t, h, w, 3) pixels of rising frame numbers."""
         pictures: dict[int, np.ndarray] = {}
@@ -166,15 +180,18 @@ class VideoReader:
 
     def _to_picture(self, frame: VideoFrame) -> np.ndarray:
         """Convert to (h, w, 3) RGB and turn it the way a player shows it."""
-        if frame.is_corrupt:
-            number = int(np.searchsorted(self._table.shown, frame.pts or 0))
-            raise VideoError(self.path, f"is damaged: frame {number} is only partly there")
+        self._check_whole(frame)
         # A stream may change its size; the frames of a clip may not.
         width, height = self._stream.width, self._stream.height
         turned = self._reformatter.reformat(
             frame, width=width, height=height, format="rgb24", threads=1
         )
         return np.rot90(turned.to_ndarray(), k=round(frame.rotation / 90) % 4)
+
+    def _check_whole(self, frame: VideoFrame) -> None:
+        if frame.is_corrupt:
+            number = int(np.searchsorted(self._table.shown, frame.pts or 0))
+            raise VideoError(self.path, f"is damaged: frame {number} is only partly there")
 
     def close(self) -> None:
         """Close the file."""

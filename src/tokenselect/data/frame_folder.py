@@ -59,6 +59,11 @@ class FrameFolder:
             name = self.files[index].name
             raise VideoError(self.path, f"has a broken picture, {name}: {error}") from error
 
+    def verify(self) -> None:
+        """Open every picture and keep none; raise `VideoError` where one is broken."""
+        for index in range(self.num_frames):
+            self._read_one(index)
+
     def close(self) -> None:
         """Nothing is kept open."""
 
