@@ -6,9 +6,13 @@ from typing import Any
 
 from jsonargparse import auto_cli
 
+from tokenselect.cli.data import check
 from tokenselect.cli.profile import profile
 
-COMMANDS: dict[str, Any] = {"profile": profile}
+COMMANDS: dict[str, Any] = {
+    "data": {"_help": "Look at a data set before training on it.", "check": check},
+    "profile": profile,
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -23,8 +27,11 @@ def main(arguments: list[str] | None = None) -> None:
 
 def spell_flags(arguments: list[str]) -> list[str]:
     """Write a bare `--json` as `--json=true`, for every yes-or-no option of the command."""
-    command = COMMANDS.get(next((word for word in arguments if not word.startswith("-")), ""))
-    if command is None:
+    command: Any = COMMANDS
+    for word in arguments:
+        if isinstance(command, dict) and not word.startswith("-"):
+            command = command.get(word)
+    if not callable(command):
         return arguments
     parameters = inspect.signature(command).parameters.values()
     flags = {f"--{p.name}" for p in parameters if p.annotation is bool}
