@@ -133,12 +133,15 @@ def test_wrong_values_are_named():
 
 
 @pytest.mark.slow
-def test_compiled_without_a_break_it_gives_the_same_logits():
-    model = micro().eval()
+def test_compiled_without_a_break_it_gives_the_same_logits_and_gradients():
+    model = micro(depth=2).eval()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     video = torch.randn(2, 3, 8, 32, 24)
-    with torch.no_grad():
-        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-        torch.testing.assert_close(compiled(video), model(video), rtol=1e-4, atol=1e-5)
+    results = []
+    for run in (model, compiled):
+        logits = run(video)
+        results.append((logits, *torch.autograd.grad(logits.sum(), list(model.parameters()))))
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -1,52 +1,76 @@
 """Pooling and attention of MViT against slow, obvious code."""
 
+import math
+from itertools import product
+
 import pytest
 import torch
 
 from tokenselect.backbones.mvit.attention import PooledAttention
 from tokenselect.backbones.mvit.block import Block
-from tokenselect.backbones.mvit.pooling import convolve_depthwise, pool_maximum, pooled_thw
+from tokenselect.backbones.mvit.convolution import convolve_tokens
+from tokenselect.backbones.mvit.pooling import pool_maximum, pooled_thw
 from tokenselect.grid import TokenGrid
 
 
 def convolve_slowly(patches, weight, *, stride):
     """Sum kernel × patch for every output, channel by channel, nothing beyond the borders."""
-    b, t, h, w, c = patches.shape
-    d, _, kt, kh, kw = weight.shape
+    b, *thw, c = patches.shape
+    d, _, *sides = weight.shape
     kernel = weight.repeat(c // d, 1, 1, 1, 1)[:, 0].permute(1, 2, 3, 0)  # (kt, kh, kw, c)
-    pooled = patches.new_zeros(b, *pooled_thw((t, h, w), stride), c)
-    for to, ho, wo in torch.cartesian_prod(*map(torch.arange, pooled.shape[1:4])).tolist():
-        for i, j, k in torch.cartesian_prod(*map(torch.arange, (kt, kh, kw))).tolist():
-            ti = to * stride[0] + i - kt // 2
-            hi = ho * stride[1] + j - kh // 2
-            wi = wo * stride[2] + k - kw // 2
-            if 0 <= ti < t and 0 <= hi < h and 0 <= wi < w:
-                pooled[:, to, ho, wo] += kernel[i, j, k] * patches[:, ti, hi, wi]
+    margins = [side // 2 for side in sides]
+    padded = patches.new_zeros(b, *(n + 2 * m for n, m in zip(thw, margins, strict=True)), c)
+    inside = (slice(m, m + n) for n, m in zip(thw, margins, strict=True))
+    padded[:, *inside] = patches
+    pooled = patches.new_zeros(b, *pooled_thw(tuple(thw), stride), c)
+    for place in product(*map(range, pooled.shape[1:4])):
+        first = [i * step for i, step in zip(place, stride, strict=True)]
+        window = padded[:, *(slice(i, i + side) for i, side in zip(first, sides, strict=True))]
+        pooled[:, *place] = (window * kernel).sum((1, 2, 3))
     return pooled
 
 
-@pytest.mark.parametrize("stride", [(1, 1, 1), (1, 2, 2), (1, 4, 4), (2, 3, 1), (1, 8, 8)], ids=str)
+STRIDES = [(1, 1, 1), (1, 2, 2), (1, 4, 4), (2, 3, 1), (3, 1, 2), (1, 8, 8)]
+
+
+def convolve_with_conv3d(patches, weight, *, stride):
+    c = patches.shape[-1]
+    kernel = weight.repeat(c // weight.shape[0], 1, 1, 1, 1)
+    padding = [side // 2 for side in weight.shape[2:]]
+    volume = patches.permute(0, 4, 1, 2, 3)
+    pooled = torch.conv3d(volume, kernel, stride=stride, padding=padding, groups=c)
+    return pooled.permute(0, 2, 3, 4, 1)
+
+
+@pytest.mark.parametrize("stride", STRIDES, ids=str)
 @pytest.mark.parametrize("thw", [(3, 7, 6), (1, 5, 4), (2, 1, 9)], ids=str)
-def test_convolution_equals_its_definition(stride, thw):
+@pytest.mark.parametrize("num_prefix", [0, 1, 2])
+def test_convolution_equals_its_definition(stride, thw, num_prefix):
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.randn(2, 1 + thw[0] * thw[1] * thw[2], 8, generator=generator)
-    patches = tokens[:, 1:].unflatten(1, thw)
+    tokens = torch.randn(2, num_prefix + math.prod(thw), 8, generator=generator)
     weight = torch.randn(4, 1, 3, 3, 3, generator=generator)
-    expected = convolve_slowly(patches, weight, stride=stride)
-    torch.testing.assert_close(convolve_depthwise(patches, weight, stride=stride), expected)
+    found = convolve_tokens(tokens, weight, thw=thw, stride=stride)
+    patches = tokens[:, num_prefix:].unflatten(1, thw)
+    expected = convolve_slowly(patches, weight, stride=stride).flatten(1, 3)
+    torch.testing.assert_close(found[:, num_prefix:], expected)
+    assert torch.equal(found[:, :num_prefix], tokens[:, :num_prefix])
 
 
-@pytest.mark.parametrize("stride", [(1, 1, 1), (1, 2, 2), (1, 4, 4), (2, 3, 1)], ids=str)
-def test_convolution_has_the_gradients_of_its_definition(stride):
-    patches = torch.randn(2, 3, 5, 4, 4, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(2, 1, 3, 3, 3, dtype=torch.float64, requires_grad=True)
-    expected = convolve_slowly(patches, weight, stride=stride)
-    cotangent = torch.randn_like(expected)
-    slow = torch.autograd.grad(expected, (patches, weight), cotangent)
-    fast = torch.autograd.grad(
-        convolve_depthwise(patches, weight, stride=stride), (patches, weight), cotangent
-    )
-    torch.testing.assert_close(fast, slow)
+@pytest.mark.parametrize("stride", STRIDES, ids=str)
+@pytest.mark.parametrize("thw", [(3, 5, 4), (4, 8, 7)], ids=str)
+@pytest.mark.parametrize("kernel", [(3, 3, 3), (1, 5, 3), (5, 1, 7)], ids=str)
+def test_convolution_has_the_gradients_of_its_definition(stride, thw, kernel):
+    generator = torch.Generator().manual_seed(0)
+    values = dict(dtype=torch.float64, generator=generator)
+    tokens = torch.randn(2, 1 + math.prod(thw), 4, requires_grad=True, **values)
+    weight = torch.randn(2, 1, *kernel, requires_grad=True, **values)
+    patches = tokens[:, 1:].unflatten(1, thw)
+    slow = convolve_with_conv3d(patches, weight, stride=stride).flatten(1, 3)
+    slow = torch.cat([tokens[:, :1], slow], dim=1)
+    cotangent = torch.randn(slow.shape, **values)
+    expected = torch.autograd.grad(slow, (tokens, weight), cotangent)
+    fast = convolve_tokens(tokens, weight, thw=thw, stride=stride)
+    torch.testing.assert_close(torch.autograd.grad(fast, (tokens, weight), cotangent), expected)
 
 
 @pytest.mark.parametrize("stride", [(1, 2, 2), (2, 1, 3), (1, 4, 4)], ids=str)
@@ -64,7 +88,7 @@ def test_maximum_is_of_windows_that_overlap_by_one():
 
 def attend_slowly(attention, tokens, thw, *, num_prefix):
     """Do as the paper writes it, head by head; return the output and (b, heads, q, k) shares."""
-    q, k, v = attention.qkv(tokens).chunk(3, dim=-1)
+    q, k, v = attention.q(tokens), attention.k(tokens), attention.v(tokens)
     d = attention.head_channels
 
     def pool(tokens, pool):

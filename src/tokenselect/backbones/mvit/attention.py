@@ -3,7 +3,8 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokenselect.backbones.mvit.pooling import THW, TokenPool, pooled_thw
+from tokenselect.backbones.mvit.convolution import THW
+from tokenselect.backbones.mvit.pooling import TokenPool, pooled_thw
 
 
 class PooledAttention(nn.Module):
@@ -30,7 +31,9 @@ class PooledAttention(nn.Module):
         self.head_channels = head_channels
         self.q_stride = q_stride
         self.kv_stride = kv_stride
-        self.qkv = nn.Linear(channels, 3 * channels)
+        self.q = nn.Linear(channels, channels)
+        self.k = nn.Linear(channels, channels)
+        self.v = nn.Linear(channels, channels)
         self.pool_q = None
         if max(q_stride) > 1:
             self.pool_q = TokenPool(head_channels, kernel=kernel, stride=q_stride)
@@ -40,10 +43,9 @@ class PooledAttention(nn.Module):
 
     def forward(self, tokens: Tensor, thw: THW) -> Tensor:
         """Map (b, p + t·h·w, c) tokens to (b, p + t'·h'·w', c), sides pooled by the q stride."""
-        q, k, v = self._project_in(tokens)
-        q = self._pool_queries(q, thw).transpose(1, 2)  # (b, heads, p + t'·h'·w', d)
-        k = self.pool_k(k, thw).transpose(1, 2)
-        v = self.pool_v(v, thw).transpose(1, 2)
+        q = self._queries(tokens, thw).transpose(1, 2)  # (b, heads, p + t'·h'·w', d)
+        k = self.pool_k(self.k(tokens), thw).transpose(1, 2)
+        v = self.pool_v(self.v(tokens), thw).transpose(1, 2)
         mixed = F.scaled_dot_product_attention(q, k, v)
         return self.project(mixed.transpose(1, 2).flatten(2))
 
@@ -58,9 +60,8 @@ class PooledAttention(nn.Module):
             (b, t', h', w') on the grid of the block's output; every key's share of attention stands
             at each of the places nearest to it, so it sums to more than one.
         """
-        q, k, _ = self._project_in(tokens)
-        keys = self.pool_k(k, thw)  # (b, p + keys, heads, d)
-        query = self._pool_queries(q, thw)[:, 0]  # (b, heads, d)
+        keys = self.pool_k(self.k(tokens), thw)  # (b, p + keys, heads, d)
+        query = self._queries(tokens, thw)[:, 0]  # (b, heads, d)
         logits = (query[:, None] * keys).sum(-1) * self.head_channels**-0.5
         num_prefix = tokens.shape[1] - thw[0] * thw[1] * thw[2]
         shares = logits.softmax(dim=1).mean(-1)[:, num_prefix:]
@@ -68,14 +69,9 @@ class PooledAttention(nn.Module):
         size = pooled_thw(thw, self.q_stride)
         return F.interpolate(shares[:, None], size=size, mode="nearest-exact")[:, 0]
 
-    def _project_in(self, tokens: Tensor) -> list[Tensor]:
-        """Return q, k and v, (b, n, c) each and each contiguous, which one product would not be."""
-        weights, biases = self.qkv.weight.chunk(3), self.qkv.bias.chunk(3)
-        return [
-            F.linear(tokens, weight, bias) for weight, bias in zip(weights, biases, strict=True)
-        ]
-
-    def _pool_queries(self, q: Tensor, thw: THW) -> Tensor:
+    def _queries(self, tokens: Tensor, thw: THW) -> Tensor:
+        """Return (b, p + t'·h'·w', heads, d) queries."""
+        q = self.q(tokens)
         if self.pool_q is None:
             return q.unflatten(-1, (-1, self.head_channels))
         return self.pool_q(q, thw)

@@ -5,7 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokenselect.backbones.mvit.attention import PooledAttention
-from tokenselect.backbones.mvit.pooling import THW, pool_maximum, pooled_thw
+from tokenselect.backbones.mvit.convolution import THW
+from tokenselect.backbones.mvit.pooling import pool_maximum, pooled_thw
 from tokenselect.grid import TokenGrid
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tokenselect.backbones.mvit.block import Block
-from tokenselect.backbones.mvit.pooling import THW
+from tokenselect.backbones.mvit.convolution import THW
 from tokenselect.backbones.mvit.positions import Positions
 from tokenselect.grid import TokenGrid
 

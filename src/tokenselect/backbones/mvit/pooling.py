@@ -1,39 +1,15 @@
-"""Pooling of patches: the depthwise convolution of q, k and v and the maximum of the skip path.
+"""Pooling of patches: learned for q, k and v, the maximum for the skip path."""
 
-Tokens stay channels last, so the convolution reads them where they are: heads are folded into
-channels by repeating the kernel, and nothing is permuted.
-"""
-
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-THW = tuple[int, int, int]
+from tokenselect.backbones.mvit.convolution import THW, convolve_tokens
 
 
 def pooled_thw(thw: THW, stride: THW) -> THW:
     """Return the size of a grid after pooling: each side divided by its stride, rounded up."""
     t, h, w = (-(-side // step) for side, step in zip(thw, stride, strict=True))
     return t, h, w
-
-
-def convolve_depthwise(patches: Tensor, weight: Tensor, *, stride: THW) -> Tensor:
-    """Convolve every channel with its own kernel, zeros outside the grid.
-
-    Args:
-        patches: (b, t, h, w, c).
-        weight: (d, 1, kt, kh, kw) with odd sides; d divides c, and channel i uses kernel i mod d.
-        stride: steps in time, rows and columns.
-
-    Returns:
-        (b, t', h', w', c) with sides as `pooled_thw` gives them.
-    """
-    c = patches.shape[-1]
-    kernel = weight.repeat(c // weight.shape[0], 1, 1, 1, 1)
-    padding = tuple(side // 2 for side in weight.shape[2:])
-    volume = patches.permute(0, 4, 1, 2, 3).contiguous(memory_format=torch.channels_last_3d)
-    pooled = F.conv3d(volume, kernel, stride=stride, padding=padding, groups=c)
-    return pooled.permute(0, 2, 3, 4, 1)
 
 
 def pool_maximum(patches: Tensor, *, stride: THW) -> Tensor:
@@ -73,8 +49,5 @@ class TokenPool(nn.Module):
 
     def forward(self, tokens: Tensor, thw: THW) -> Tensor:
         """Map (b, p + t·h·w, heads·d) tokens to (b, p + t'·h'·w', heads, d)."""
-        p = tokens.shape[1] - thw[0] * thw[1] * thw[2]
-        patches = tokens[:, p:].unflatten(1, thw)
-        pooled = convolve_depthwise(patches, self.conv.weight, stride=self.stride)
-        tokens = torch.cat([tokens[:, :p], pooled.flatten(1, 3)], dim=1)
-        return self.norm(tokens.unflatten(-1, (-1, self.norm.normalized_shape[0])))
+        pooled = convolve_tokens(tokens, self.conv.weight, thw=thw, stride=self.stride)
+        return self.norm(pooled.unflatten(-1, (-1, self.norm.normalized_shape[0])))

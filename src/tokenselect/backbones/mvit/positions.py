@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokenselect.backbones.mvit.pooling import THW
+from tokenselect.backbones.mvit.convolution import THW
 from tokenselect.grid import TokenGrid
 
 

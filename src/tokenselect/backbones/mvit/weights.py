@@ -28,7 +28,7 @@ _RENAMED = [
 def from_torchvision(
     state: Mapping[str, Tensor], *, grid_size: tuple[int, int] | None = None
 ) -> dict[str, Tensor]:
-    """Rename the state dict of torchvision's `MViT` (first version) for our `MViT`.
+    """Turn the state dict of torchvision's `MViT` (first version) into one for ours.
 
     Args:
         state: its state dict.
@@ -36,6 +36,10 @@ def from_torchvision(
             None for a square.
     """
     renamed = {_rename(name): tensor for name, tensor in state.items()}
+    for name in [name for name in renamed if ".qkv." in name]:
+        parts = renamed.pop(name).chunk(3)
+        for letter, part in zip("qkv", parts, strict=True):
+            renamed[name.replace(".qkv.", f".{letter}.")] = part
     space = renamed["positions.space"]  # (h·w, c)
     side = math.isqrt(space.shape[0])
     renamed["positions.space"] = space.unflatten(0, grid_size or (side, side))
