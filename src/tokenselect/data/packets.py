@@ -49,7 +49,7 @@ class PacketTable:
         self._held: list[Packet] | None = []
         self._identities: list[int | None] = []  # stamp of each packet, in decoding order
         self._keyframe_positions: list[int] = []
-        self._end = 0.0  # seconds
+        self._end = 0  # stamp at which the last frame goes
         self._demux_all()
         self.is_counted = self._has_no_order()
         stamps = self._identities if not self.is_counted else range(len(self._identities))
@@ -77,7 +77,8 @@ class PacketTable:
             raise VideoError(
                 self.path, f"is truncated: {num_packets} of {self._stream.frames} frames are there"
             )
-        missing = stated_duration(self._container, self._stream) - self._end
+        end = float(self._end * (self._stream.time_base or 0))
+        missing = stated_duration(self._container, self._stream) - end
         if missing > SLACK:
             raise VideoError(self.path, f"is truncated: the last {missing:.1f} seconds are missing")
 
@@ -87,8 +88,7 @@ class PacketTable:
         if packet.is_keyframe:
             self._keyframe_positions.append(len(self._identities))
         self._identities.append(packet.pts)
-        end = (packet.pts or 0) + (packet.duration or 0)
-        self._end = max(self._end, float(end * (self._stream.time_base or 0)))
+        self._end = max(self._end, (packet.pts or 0) + (packet.duration or 0))
         if self._held is not None:
             self._held.append(packet)
 
