@@ -12,7 +12,7 @@ ROWS: list[set[str]] = [
     {"grid", "plan", "evaluation"},
     {"selectors", "backbones"},
     {"adapters", "visualization"},
-    {"insertion"},
+    {"insertion", "weights"},
     {"models"},
     {"training", "export", "bulk"},
     {"cli", "web"},

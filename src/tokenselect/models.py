@@ -1,9 +1,10 @@
 """Models by name: one dict from name to builder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from tokenselect.backbones.mvit import mvit_b16, mvit_b16_32x3, mvit_mini
 from tokenselect.backbones.video_swin import (
@@ -15,6 +16,7 @@ from tokenselect.backbones.video_swin import (
 )
 from tokenselect.insertion import insert_selectors
 from tokenselect.plan import SelectionPlan
+from tokenselect.weights import fetch_public, load_weights, public_weights
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "mvit_b16": mvit_b16,
@@ -41,8 +43,10 @@ def create_model(
     frames: int | None = None,
     size: int | tuple[int, int] | None = None,
     method: str = "stts",
+    scorer: str = "paper",
+    weights: str | Path | Mapping[str, Tensor] | None = None,
 ) -> nn.Module:
-    """Build a model with random weights, and insert selectors if there is a plan.
+    """Build a model, insert selectors if there is a plan, and load weights if there are any.
 
     Args:
         name: one of `list_models()`.
@@ -51,6 +55,10 @@ def create_model(
         frames: frames of a clip; None for the model's own.
         size: side, or height and width, of a frame; None for the model's own.
         method: of selection; `insert_selectors` has more settings.
+        scorer: of the learned methods; "released" for the checkpoints of the paper's authors.
+        weights: the name of public ones, such as "kinetics400" (`tokenselect.weights.PUBLIC`); or
+            a file, a run's folder or a state dict, of ours or of another framework. None leaves
+            them random.
     """
     if name not in MODELS:
         close = get_close_matches(name, MODELS, n=1)
@@ -62,4 +70,20 @@ def create_model(
     asked = {"frames": frames, "size": size}
     given = {key: value for key, value in asked.items() if value is not None}
     model = MODELS[name](num_classes=num_classes, **given)
-    return insert_selectors(model, plan, method=method)
+    insert_selectors(model, plan, method=method, scorer=scorer)
+    if weights is not None:
+        load_weights(model, find_weights(name, weights))
+    return model
+
+
+def find_weights(
+    name: str, weights: str | Path | Mapping[str, Tensor]
+) -> str | Path | Mapping[str, Tensor]:
+    """Turn the name of public weights into their file, downloaded if need be."""
+    known = public_weights(name)
+    if isinstance(weights, Mapping) or Path(weights).exists():
+        return weights
+    if str(weights) in known:
+        return fetch_public(known[str(weights)])
+    listed = f"public ones of {name} are {', '.join(known)}" if known else f"{name} has no public"
+    raise ValueError(f"weights {str(weights)!r} are neither a file nor a folder here; {listed}")

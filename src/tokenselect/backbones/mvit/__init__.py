@@ -2,6 +2,18 @@
 
 from tokenselect.backbones.mvit.model import MViT
 from tokenselect.backbones.mvit.presets import mvit_b16, mvit_b16_32x3, mvit_mini
-from tokenselect.backbones.mvit.weights import from_torchvision
+from tokenselect.backbones.mvit.weights import (
+    from_slowfast,
+    from_torchvision,
+    resize_positions,
+)
 
-__all__ = ["MViT", "from_torchvision", "mvit_b16", "mvit_b16_32x3", "mvit_mini"]
+__all__ = [
+    "MViT",
+    "from_slowfast",
+    "from_torchvision",
+    "mvit_b16",
+    "mvit_b16_32x3",
+    "mvit_mini",
+    "resize_positions",
+]

@@ -1,12 +1,17 @@
-"""Weights of the same architecture from elsewhere, under our names."""
+"""Weights of the same architecture from elsewhere, under our names, and at our input size."""
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import torch.nn.functional as F
 from torch import Tensor
 
-_RENAMED = [
+from tokenselect.backbones.mvit.convolution import THW
+
+Renaming = Sequence[tuple[str, str]]
+
+TORCHVISION: Renaming = [
     (r"^conv_proj\.", "patch."),
     (r"^pos_encoding\.class_token$", "positions.class_token"),
     (r"^pos_encoding\.class_pos$", "positions.class_position"),
@@ -23,6 +28,26 @@ _RENAMED = [
     (r"^(blocks\.\d+)\.mlp\.0\.", r"\1.mlp.expand."),
     (r"^(blocks\.\d+)\.mlp\.3\.", r"\1.mlp.contract."),
 ]
+SLOWFAST: Renaming = [
+    (r"^patch_embed\.(?:proj|patch_model)\.", "patch."),
+    (r"^(?:cls_positional_encoding\.)?cls_token$", "positions.class_token"),
+    (r"^(?:cls_positional_encoding\.)?pos_embed_class$", "positions.class_position"),
+    (r"^(?:cls_positional_encoding\.)?pos_embed_spatial$", "positions.space"),
+    (r"^(?:cls_positional_encoding\.)?pos_embed_temporal$", "positions.time"),
+    (r"^norm_embed\.", "norm."),
+    (r"^head\.proj(?:ection)?\.", "classifier."),
+    (r"^(blocks\.\d+)\.norm1\.", r"\1.norm_attention."),
+    (r"^(blocks\.\d+)\.norm2\.", r"\1.norm_mlp."),
+    (r"^(blocks\.\d+)\.proj\.", r"\1.widen."),
+    (r"^(blocks\.\d+)\.attn\.proj\.", r"\1.attention.project."),
+    (r"^(blocks\.\d+)\.attn\.(pool_[qkv])\.", r"\1.attention.\2.conv."),
+    (r"^(blocks\.\d+)\.attn\.norm_([qkv])\.", r"\1.attention.pool_\2.norm."),
+    (r"^(blocks\.\d+)\.attn\._attention_(pool_[qkv])\.pool\.", r"\1.attention.\2.conv."),
+    (r"^(blocks\.\d+)\.attn\._attention_(pool_[qkv])\.norm\.", r"\1.attention.\2.norm."),
+    (r"^(blocks\.\d+)\.attn\.", r"\1.attention."),
+    (r"^(blocks\.\d+)\.mlp\.fc1\.", r"\1.mlp.expand."),
+    (r"^(blocks\.\d+)\.mlp\.fc2\.", r"\1.mlp.contract."),
+]
 
 
 def from_torchvision(
@@ -35,20 +60,73 @@ def from_torchvision(
         grid_size: rows and columns of its table of space, which it keeps flat;
             None for a square.
     """
-    renamed = {_rename(name): tensor for name, tensor in state.items()}
-    for name in [name for name in renamed if ".qkv." in name]:
-        parts = renamed.pop(name).chunk(3)
-        for letter, part in zip("qkv", parts, strict=True):
-            renamed[name.replace(".qkv.", f".{letter}.")] = part
-    space = renamed["positions.space"]  # (h·w, c)
-    side = math.isqrt(space.shape[0])
-    renamed["positions.space"] = space.unflatten(0, grid_size or (side, side))
-    return renamed
+    renamed = {_rename(name, TORCHVISION): tensor for name, tensor in state.items()}
+    return _shape_tables(_split_qkv(renamed), grid_size)
 
 
-def _rename(name: str) -> str:
-    for pattern, replacement in _RENAMED:
+def from_slowfast(
+    state: Mapping[str, Tensor], *, grid_size: tuple[int, int] | None = None
+) -> dict[str, Tensor]:
+    """Turn the state dict of SlowFast's or PyTorchVideo's MViT (first version) into one for ours.
+
+    PyTorchVideo and older SlowFast files keep q, k and v apart, newer ones in one layer; either
+    serves. PyTorchVideo lists its poolings twice, under two names.
+
+    Args:
+        state: its state dict.
+        grid_size: rows and columns of its table of space, which it keeps flat;
+            None for a square.
+    """
+    renamed = {_rename(name, SLOWFAST): tensor for name, tensor in state.items()}
+    return _shape_tables(_split_qkv(renamed), grid_size)
+
+
+def resize_positions(state: Mapping[str, Tensor], *, thw: THW) -> dict[str, Tensor]:
+    """Interpolate the tables of space and time to a grid of size `thw`."""
+    resized = dict(state)
+    t, h, w = thw
+    space, time = state.get("positions.space"), state.get("positions.time")
+    if space is not None and space.shape[:2] != (h, w):
+        image = F.interpolate(space.permute(2, 0, 1)[None], size=(h, w), mode="bilinear")
+        resized["positions.space"] = image[0].permute(1, 2, 0).contiguous()
+    if time is not None and time.shape[0] != t:
+        line = F.interpolate(time.t()[None], size=t, mode="linear")
+        resized["positions.time"] = line[0].t().contiguous()
+    return resized
+
+
+def _rename(name: str, renaming: Renaming) -> str:
+    for pattern, replacement in renaming:
         name, count = re.subn(pattern, replacement, name)
         if count:
             break
     return name
+
+
+def _split_qkv(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Take one projection to queries, keys and values apart, as ours are."""
+    split: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        if ".attention.qkv." not in name:
+            split[name] = tensor
+            continue
+        for letter, part in zip("qkv", tensor.chunk(3), strict=True):
+            split[name.replace(".qkv.", f".{letter}.")] = part
+    return split
+
+
+def _shape_tables(state: dict[str, Tensor], grid_size: tuple[int, int] | None) -> dict[str, Tensor]:
+    """Give the tables our shapes: no leading ones, space as (h, w, c)."""
+    for name in ("class_token", "class_position"):
+        if f"positions.{name}" in state:
+            state[f"positions.{name}"] = state[f"positions.{name}"].flatten()
+    for name in ("space", "time"):
+        if f"positions.{name}" in state:
+            state[f"positions.{name}"] = state[f"positions.{name}"].flatten(0, -2)
+    if "positions.space" in state:
+        space = state["positions.space"]  # (h·w, c)
+        side = math.isqrt(len(space))
+        if grid_size is None and side * side != len(space):
+            raise ValueError(f"its table of space has {len(space)} places, which is no square")
+        state["positions.space"] = space.unflatten(0, grid_size or (side, side))
+    return state

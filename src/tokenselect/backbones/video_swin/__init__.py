@@ -8,11 +8,19 @@ from tokenselect.backbones.video_swin.presets import (
     video_swin_s,
     video_swin_t,
 )
-from tokenselect.backbones.video_swin.weights import from_torchvision
+from tokenselect.backbones.video_swin.weights import (
+    from_mmaction,
+    from_torchvision,
+    inflate_image,
+    resize_biases,
+)
 
 __all__ = [
     "VideoSwin",
+    "from_mmaction",
     "from_torchvision",
+    "inflate_image",
+    "resize_biases",
     "video_swin_b",
     "video_swin_b_w16",
     "video_swin_mini",

@@ -1,0 +1,20 @@
+"""Weights from elsewhere: read, recognised by their content, fitted to a model.
+
+Pure renamings live beside the backbones they are for; here they are chosen and used.
+"""
+
+from tokenselect.weights.files import find_checkpoint, read_weights
+from tokenselect.weights.load import LoadedWeights, MismatchError, load_weights
+from tokenselect.weights.public import PUBLIC, PublicFile, fetch_public, public_weights
+
+__all__ = [
+    "PUBLIC",
+    "LoadedWeights",
+    "MismatchError",
+    "PublicFile",
+    "fetch_public",
+    "find_checkpoint",
+    "load_weights",
+    "public_weights",
+    "read_weights",
+]

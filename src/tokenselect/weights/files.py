@@ -1,0 +1,113 @@
+"""Weights' files: found, read and taken out of what training frameworks wrap them in."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tokenselect.weights.unpickle import load_tensors
+
+WEIGHTS = "model.safetensors"
+WRAPPERS = ("module.", "_orig_mod.", "model.")  # of DDP, torch.compile, Lightning
+IGNORED = ("data_preprocessor.",)  # colours of mmaction2, not learned
+
+
+def find_checkpoint(path: str | Path) -> Path:
+    """Find the weights' file in a run's folder (its best, else its last), in a checkpoint, or here.
+
+    Args:
+        path: a run's folder, a checkpoint's folder or a file.
+    """
+    path = Path(path).expanduser()
+    if path.is_file():
+        return path
+    for folder in (path, path / "best", path / "last"):
+        if (folder / WEIGHTS).is_file():
+            return folder / WEIGHTS
+    raise FileNotFoundError(
+        f"no checkpoint at {path}: give a file, a checkpoint's folder (with {WEIGHTS} in it) or a "
+        "run's folder (with best/ or last/ in it)"
+    )
+
+
+def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read the weights and the metadata of the file that `find_checkpoint` finds at `path`.
+
+    The file's kind is told from its first bytes; only safetensors hold metadata.
+    """
+    file = find_checkpoint(path)
+    if not is_safetensors(file):
+        return unwrap(_load_pickled(file)), {}
+    with safe_open(file, framework="pt") as opened:
+        text = opened.metadata() or {}
+    return unwrap(load_file(file)), {name: _parse(value) for name, value in text.items()}
+
+
+def is_safetensors(file: Path) -> bool:
+    """Tell a safetensors file by its beginning: the length of a JSON header, then the header."""
+    with file.open("rb") as opened:
+        beginning = opened.read(9)
+    length = int.from_bytes(beginning[:8], "little")
+    return beginning[8:] == b"{" and length <= file.stat().st_size - 8
+
+
+def unwrap(content: Any) -> dict[str, Tensor]:
+    """Take the state dict out of a checkpoint, and its names out of common prefixes.
+
+    Args:
+        content: a state dict, or a dict that holds one at any depth beside other things; of
+            several, the one with the most tensors is taken.
+    """
+    state = max(_state_dicts(content), key=len, default={})
+    if not state:
+        raise ValueError(f"no tensors by name in it, only {_describe(content)}")
+    state = {name: value for name, value in state.items() if not name.startswith(IGNORED)}
+    while prefix := next((p for p in WRAPPERS if all(n.startswith(p) for n in state)), None):
+        state = {name.removeprefix(prefix): value for name, value in state.items()}
+    return state
+
+
+def _state_dicts(content: Any, depth: int = 3) -> list[dict[str, Tensor]]:
+    """List the dicts of named tensors in nested dicts, outermost first."""
+    if not isinstance(content, Mapping):
+        return []
+    tensors = {n: v for n, v in content.items() if isinstance(n, str) and isinstance(v, Tensor)}
+    found = [tensors] if tensors else []
+    if depth:
+        for value in content.values():
+            found += _state_dicts(value, depth - 1)
+    return found
+
+
+def _describe(content: Any) -> str:
+    if isinstance(content, Mapping):
+        return "the keys " + ", ".join(sorted(map(str, content))[:10])
+    return f"a {type(content).__name__}"
+
+
+def _load_pickled(file: Path) -> Any:
+    try:
+        with file.open("rb") as opened:  # torch would go by the name
+            return torch.load(opened, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        pass
+    try:
+        return load_tensors(file)
+    except (pickle.UnpicklingError, EOFError, RuntimeError, AttributeError, TypeError) as error:
+        raise ValueError(f"{file} is neither a safetensors nor a torch file: {error}") from error
+
+
+def _parse(text: str) -> Any:
+    """Read JSON; text that is none (other programs write such metadata) stays as it is."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text

@@ -1,0 +1,196 @@
+"""Which framework wrote a state dict, told from its names and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from tokenselect.backbones import mvit, video_swin
+from tokenselect.weights.released import rename_scorers
+
+State = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A way to name the weights of one of our backbones.
+
+    Attributes:
+        title: who names them so.
+        family: our class they are for.
+        marks: names that all such state dicts have, and none other has together.
+        rename: gives a state dict our names, for a model.
+        patch_dims: dimensions of the first mark, the patch embedding's kernel, where this tells
+            videos from images.
+    """
+
+    title: str
+    family: type[nn.Module]
+    marks: tuple[str, ...]
+    rename: Callable[[State, Any], dict[str, Tensor]]
+    patch_dims: int | None = None
+
+    def fits(self, state: State) -> bool:
+        """Tell whether a state dict is named so."""
+        if not all(mark in state for mark in self.marks):
+            return False
+        return self.patch_dims is None or state[self.marks[0]].ndim == self.patch_dims
+
+
+def keep_names(state: State, model: nn.Module) -> dict[str, Tensor]:
+    """Take our own names as they are."""
+    return dict(state)
+
+
+def rename_mvit(rename: Callable[..., dict[str, Tensor]], *, space: str) -> Callable[..., Any]:
+    """Build a renaming for MViT; `space` names its table of space, rows and columns in one."""
+
+    def rename_for(state: State, model: mvit.MViT) -> dict[str, Tensor]:
+        _, h, w = model.embed_thw(*model.default_input)
+        is_same_size = state[space].shape[-2] == h * w
+        return rename(state, grid_size=(h, w) if is_same_size else None)
+
+    return rename_for
+
+
+def rename_swin(rename: Callable[..., dict[str, Tensor]]) -> Callable[..., Any]:
+    """Build a renaming for Video Swin."""
+
+    def rename_for(state: State, model: video_swin.VideoSwin) -> dict[str, Tensor]:
+        return rename(state)
+
+    return rename_for
+
+
+def rename_image_swin(rename: Callable[..., dict[str, Tensor]]) -> Callable[..., Any]:
+    """Build a renaming and inflation of an image Swin."""
+
+    def rename_for(state: State, model: video_swin.VideoSwin) -> dict[str, Tensor]:
+        patch, window = model.embedding.patch, window_of(model)
+        return video_swin.inflate_image(rename(state), patch=patch, window=window)
+
+    return rename_for
+
+
+def resize_mvit(state: State, model: mvit.MViT) -> dict[str, Tensor]:
+    """Fit the tables of positions to the model's input size."""
+    return mvit.resize_positions(state, thw=model.embed_thw(*model.default_input))
+
+
+def resize_swin(state: State, model: video_swin.VideoSwin) -> dict[str, Tensor]:
+    """Fit the tables of biases to the model's window."""
+    return video_swin.resize_biases(state, window=window_of(model))
+
+
+def window_of(model: video_swin.VideoSwin) -> tuple[int, int, int]:
+    """Give the largest window of a model, the same in all its blocks."""
+    return cast(Any, model.blocks[0]).attention.window
+
+
+RESIZE: dict[type[nn.Module], Callable[..., dict[str, Tensor]]] = {
+    mvit.MViT: resize_mvit,
+    video_swin.VideoSwin: resize_swin,
+}
+LAYOUTS = (
+    Layout(
+        "tokenselect MViT",
+        mvit.MViT,
+        ("patch.weight", "positions.space", "blocks.0.norm_attention.weight"),
+        keep_names,
+    ),
+    Layout(
+        "tokenselect Video Swin",
+        video_swin.VideoSwin,
+        ("embedding.project.weight", "blocks.0.attention.bias_table"),
+        keep_names,
+    ),
+    Layout(
+        "torchvision MViT",
+        mvit.MViT,
+        ("conv_proj.weight", "pos_encoding.spatial_pos"),
+        rename_mvit(mvit.from_torchvision, space="pos_encoding.spatial_pos"),
+    ),
+    Layout(
+        "SlowFast MViT",
+        mvit.MViT,
+        ("patch_embed.proj.weight", "pos_embed_spatial", "blocks.0.attn.pool_k.weight"),
+        rename_mvit(mvit.from_slowfast, space="pos_embed_spatial"),
+    ),
+    Layout(
+        "PyTorchVideo MViT",
+        mvit.MViT,
+        ("patch_embed.patch_model.weight", "cls_positional_encoding.pos_embed_spatial"),
+        rename_mvit(mvit.from_slowfast, space="cls_positional_encoding.pos_embed_spatial"),
+    ),
+    Layout(
+        "torchvision Swin3D",
+        video_swin.VideoSwin,
+        ("patch_embed.proj.weight", "features.0.0.attn.qkv.weight"),
+        rename_swin(video_swin.from_torchvision),
+        patch_dims=5,
+    ),
+    Layout(
+        "torchvision image Swin",
+        video_swin.VideoSwin,
+        ("features.0.0.weight", "features.1.0.attn.relative_position_bias_table"),
+        rename_image_swin(video_swin.from_torchvision),
+        patch_dims=4,
+    ),
+    Layout(
+        "mmaction2 Video Swin",
+        video_swin.VideoSwin,
+        ("backbone.patch_embed.proj.weight", "backbone.layers.0.blocks.0.attn.qkv.weight"),
+        rename_swin(video_swin.from_mmaction),
+        patch_dims=5,
+    ),
+    Layout(
+        "Video-Swin-Transformer",
+        video_swin.VideoSwin,
+        ("patch_embed.proj.weight", "layers.0.blocks.0.attn.qkv.weight"),
+        rename_swin(video_swin.from_mmaction),
+        patch_dims=5,
+    ),
+    Layout(
+        "image Swin",
+        video_swin.VideoSwin,
+        ("patch_embed.proj.weight", "layers.0.blocks.0.attn.qkv.weight"),
+        rename_image_swin(video_swin.from_mmaction),
+        patch_dims=4,
+    ),
+)
+
+
+def recognise(state: State) -> Layout | None:
+    """Find the layout of a state dict; None if it is none of `LAYOUTS`."""
+    return next((layout for layout in LAYOUTS if layout.fits(state)), None)
+
+
+def convert(state: State, model: nn.Module) -> tuple[str, dict[str, Tensor], list[str]]:
+    """Give a state dict our names and the model's table sizes.
+
+    Returns:
+        Who named it so, the state dict, and the tables that were resized. Names that are the
+        model's own already stay as they are, whatever the model.
+    """
+    layout = recognise(state)
+    if layout is None:
+        own = model.state_dict().keys()
+        if len(own & state.keys()) >= len(own) / 2:
+            return "the model's own names", dict(state), []
+        known = ", ".join(layout.title for layout in LAYOUTS)
+        raise ValueError(
+            f"its names ({', '.join(sorted(state)[:3])}, …) are none of those known: {known}"
+        )
+    if not isinstance(model, layout.family):
+        raise ValueError(
+            f"{layout.title} weights are for a {layout.family.__name__}, and the model is a "
+            f"{type(model).__name__}"
+        )
+    renamed = layout.rename(state, model)
+    resized = RESIZE[layout.family](renamed, model)
+    changed = sorted(name for name in resized if resized[name].shape != renamed[name].shape)
+    sites = list(cast(Mapping[str, Any], getattr(model, "token_selectors", {})))
+    return layout.title, rename_scorers(resized, sites=sites), changed

@@ -1,0 +1,164 @@
+"""Public weights by name: their files, addresses and checksums, and how they get here.
+
+Checksums are the leading digits of SHA-256 that torchvision and mmaction2 put into their files'
+names. Where a publisher gives none, there is none here, and a download cannot be verified.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+TORCH = "https://download.pytorch.org/models"
+PYTORCHVIDEO = "https://dl.fbaipublicfiles.com/pytorchvideo/model_zoo/kinetics"
+VIDEO_SWIN = "https://github.com/SwinTransformer/storage/releases/download/v1.0.4"
+MMACTION = "https://download.openmmlab.com/mmaction/v1.0/recognition/swin"
+DRIVE = "https://drive.google.com/file/d"
+
+
+@dataclass(frozen=True)
+class PublicFile:
+    """One published file of weights.
+
+    Attributes:
+        publisher: whose it is.
+        url: where it is.
+        num_classes: of its classifier.
+        sha256: leading digits of its checksum; empty if the publisher gives none.
+        plan: the selection it was trained with; empty for a dense model.
+        name: of the file; empty for the last part of the address.
+    """
+
+    publisher: str
+    url: str
+    num_classes: int = 400
+    sha256: str = ""
+    plan: str = ""
+    name: str = ""
+
+    @property
+    def filename(self) -> str:
+        """Name of the file on the disk."""
+        return self.name or self.url.rsplit("/", 1)[-1]
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the address gives the file itself and not a page with a button."""
+        return not self.url.startswith(DRIVE)
+
+
+def torchvision_file(stem: str, sha256: str) -> PublicFile:
+    """Describe a file of torchvision's models."""
+    return PublicFile("torchvision", f"{TORCH}/{stem}-{sha256}.pth", sha256=sha256)
+
+
+def mmaction_file(size: str, sha256: str) -> PublicFile:
+    """Describe a Kinetics-400 file of mmaction2."""
+    run = f"swin-{size}-p244-w877_in1k-pre_8xb8-amp-32x2x1-30e_kinetics400-rgb"
+    url = f"{MMACTION}/{run}/{run}_20220930-{sha256}.pth"
+    return PublicFile("mmaction2", url, sha256=sha256)
+
+
+def authors_file(backbone: str, plan: str, key: str) -> PublicFile:
+    """Describe a checkpoint that the paper's authors released; its name on the disk is ours."""
+    name = f"stts-{backbone}-{plan.replace('=', '')}.pth"
+    return PublicFile("the paper's authors", f"{DRIVE}/{key}/view", plan=plan, name=name)
+
+
+def video_swin_file(stem: str, num_classes: int = 400) -> PublicFile:
+    """Describe a file of the authors of Video Swin."""
+    return PublicFile("Video-Swin-Transformer", f"{VIDEO_SWIN}/{stem}.pth", num_classes)
+
+
+PUBLIC: dict[str, dict[str, PublicFile]] = {
+    "mvit_b16": {
+        "kinetics400": torchvision_file("mvit_v1_b", "dbeb1030"),
+        "kinetics400-pytorchvideo": PublicFile("PyTorchVideo", f"{PYTORCHVIDEO}/MVIT_B_16x4.pyth"),
+        "stts-T0_0.9-S4_0.9": authors_file(
+            "mvit_b16", "T0=7-S4=13x13", "1IP_phCBQRTsUb5RQmPeRusjdlM2J10Xb"
+        ),
+        "stts-T0_0.8-S4_0.9": authors_file(
+            "mvit_b16", "T0=6-S4=13x13", "1Fd0q3e9VDfokfuljt0hF7FXfRxh3QO61"
+        ),
+        "stts-T0_0.6-S4_0.9": authors_file(
+            "mvit_b16", "T0=5-S4=13x13", "1Zkn-AY6Pb2wMuzQrUFXQYGJLugVG9BQF"
+        ),
+        "stts-T0_0.5-S4_0.7": authors_file(
+            "mvit_b16", "T0=4-S4=12x12", "1JSESMIOi1A-9QaQflcoxCPS7RYxa03pH"
+        ),
+        "stts-T0_0.4-S4_0.6": authors_file(
+            "mvit_b16", "T0=3-S4=11x11", "1A5qA1d6lIpskV8cQVjDFuwD128SI4OfJ"
+        ),
+    },
+    "mvit_b16_32x3": {
+        "kinetics400": PublicFile("PyTorchVideo", f"{PYTORCHVIDEO}/MVIT_B_32x3_f294077834.pyth"),
+    },
+    "video_swin_t": {
+        "kinetics400": torchvision_file("swin3d_t", "7615ae03"),
+        "kinetics400-mmaction2": mmaction_file("tiny", "241016b2"),
+    },
+    "video_swin_s": {
+        "kinetics400": torchvision_file("swin3d_s", "da41c237"),
+        "kinetics400-mmaction2": mmaction_file("small", "e91ab986"),
+    },
+    "video_swin_b": {
+        "kinetics400": torchvision_file("swin3d_b_1k", "24f7c7c6"),
+        "kinetics400-imagenet22k": torchvision_file("swin3d_b_22k", "7c6ae6fa"),
+        "kinetics400-mmaction2": mmaction_file("base", "182ec6cc"),
+        "kinetics600": video_swin_file("swin_base_patch244_window877_kinetics600_22k", 600),
+        "stts-T0_0.9": authors_file("video_swin_b", "T0=14", "1GhIUgFBLTBQqZZ0puEtTSJPB_4ca77oy"),
+        "stts-T0_0.8": authors_file("video_swin_b", "T0=12", "1gqLCuDUeSYjx2XKqPPaZDDWD9WDWnJjb"),
+        "stts-T0_0.6": authors_file("video_swin_b", "T0=10", "1bGIULKgISA5EGanO1Es6_tvqvQsoAnrb"),
+        "stts-T0_0.5": authors_file("video_swin_b", "T0=9", "1xokwKomvCkGfyATaY_2yzjQr9OcBi995"),
+        "stts-T0_0.4": authors_file("video_swin_b", "T0=6", "1W6sQp7bjKDWleARivkuoMmZOWzi5YKsl"),
+    },
+    "video_swin_b_w16": {
+        "something-v2": video_swin_file("swin_base_patch244_window1677_sthv2", 174),
+        "kinetics400": video_swin_file("swin_base_patch244_window1677_kinetics400_22k"),
+    },
+}
+
+
+def public_weights(model: str) -> dict[str, PublicFile]:
+    """List the public weights of a model by name; they may be none."""
+    return PUBLIC.get(model, {})
+
+
+def fetch_public(file: PublicFile) -> Path:
+    """Give the path of a public file, downloading it first if it is not here.
+
+    Files are kept where `torch.hub` keeps its own, so torchvision's downloads serve too.
+    """
+    path = Path(torch.hub.get_dir()) / "checkpoints" / file.filename
+    if not path.is_file():
+        download(file, path)
+    found = sha256_of(path) if file.sha256 else ""
+    if not found.startswith(file.sha256):
+        raise ValueError(
+            f"{path} is not {file.publisher}'s file: its SHA-256 is {found}, which should begin "
+            f"with {file.sha256}; delete it and try again"
+        )
+    return path
+
+
+def download(file: PublicFile, path: Path) -> None:
+    """Download a file whole or not at all, or say what to put where."""
+    checksum = f"SHA-256 beginning with {file.sha256}" if file.sha256 else "no checksum known"
+    advice = f"put {file.publisher}'s file from {file.url} ({checksum}) at {path}"
+    if not file.is_direct:
+        raise FileNotFoundError(f"this file can only be downloaded by hand: {advice}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        torch.hub.download_url_to_file(file.url, str(path), file.sha256 or None)
+    except (OSError, RuntimeError) as error:  # RuntimeError: a wrong checksum
+        raise FileNotFoundError(f"could not download ({error}): {advice}") from error
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """Compute a file's SHA-256."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
