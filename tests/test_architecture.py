@@ -14,6 +14,7 @@ ROWS: list[set[str]] = [
     {"adapters", "visualization"},
     {"insertion", "weights"},
     {"models"},
+    {"pretrained"},
     {"training", "export", "bulk"},
     {"cli", "web"},
     {"__main__"},

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -70,10 +71,17 @@ def create_model(
     asked = {"frames": frames, "size": size}
     given = {key: value for key, value in asked.items() if value is not None}
     model = MODELS[name](num_classes=num_classes, **given)
+    model.settings = settings_of(name, model, num_classes)  # type: ignore[assignment]
     insert_selectors(model, plan, method=method, scorer=scorer)
     if weights is not None:
         load_weights(model, find_weights(name, weights))
     return model
+
+
+def settings_of(name: str, model: nn.Module, num_classes: int) -> dict[str, Any]:
+    """Give the plain values that build the model again, without selectors."""
+    frames, height, width = cast(tuple[int, int, int], model.default_input)
+    return {"name": name, "num_classes": num_classes, "frames": frames, "size": [height, width]}
 
 
 def find_weights(

@@ -1,7 +1,7 @@
 """Insertion and removal of selectors."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from torch import nn
 from torch.utils.hooks import RemovableHandle
@@ -16,11 +16,17 @@ CHILD = "token_selectors"
 
 
 class TokenSelectors(nn.ModuleDict):
-    """The selectors of a model by site, with the plan they follow and the hooks that run them."""
+    """The selectors of a model by site, with the plan they follow and the hooks that run them.
 
-    def __init__(self, plan: SelectionPlan, selectors: dict[str, Selector]) -> None:
+    `settings` are the plain values of `insert_selectors` that would build them again.
+    """
+
+    def __init__(
+        self, plan: SelectionPlan, selectors: dict[str, Selector], settings: dict[str, Any]
+    ) -> None:
         super().__init__(selectors)
         self.plan = plan
+        self.settings = settings
         self.handles: list[RemovableHandle] = []
 
     def before(self, block: int) -> list[Selector]:
@@ -81,9 +87,16 @@ def insert_selectors(
         )
         for site in plan
     }
+    settings = {
+        "method": method,
+        "scorer": scorer,
+        "num_samples": num_samples,
+        "stride": stride,
+        "is_tokenwise": is_tokenwise,
+    }
     check_attention(adapter, blocks, list(selectors.values()))
     if selectors:
-        _attach(model, adapter, TokenSelectors(plan, selectors))
+        _attach(model, adapter, TokenSelectors(plan, selectors, settings))
     return model
 
 
