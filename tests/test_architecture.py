@@ -15,7 +15,7 @@ ROWS: list[set[str]] = [
     {"insertion", "weights"},
     {"models"},
     {"pretrained"},
-    {"training", "export", "bulk"},
+    {"training", "export", "bulk", "prediction"},
     {"cli", "web"},
     {"__main__"},
 ]

@@ -1,16 +1,19 @@
 """The command line: one function a subcommand, arguments from its signature."""
 
 import inspect
+import json
 import sys
 from typing import Any
 
 from jsonargparse import auto_cli
 
 from tokenselect.cli.data import check
+from tokenselect.cli.predict import predict
 from tokenselect.cli.profile import profile
 
 COMMANDS: dict[str, Any] = {
     "data": {"_help": "Look at a data set before training on it.", "check": check},
+    "predict": predict,
     "profile": profile,
 }
 
@@ -26,13 +29,36 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def spell_flags(arguments: list[str]) -> list[str]:
-    """Write a bare `--json` as `--json=true`, for every yes-or-no option of the command."""
+    """Write a bare `--json` as `--json=true`, and words that make a list as one JSON list."""
     command: Any = COMMANDS
+    depth = 0
     for word in arguments:
         if isinstance(command, dict) and not word.startswith("-"):
-            command = command.get(word)
+            command, depth = command.get(word), depth + 1
     if not callable(command):
         return arguments
-    parameters = inspect.signature(command).parameters.values()
+    parameters = list(inspect.signature(command).parameters.values())
     flags = {f"--{p.name}" for p in parameters if p.annotation is bool}
-    return [f"{word}=true" if word in flags else word for word in arguments]
+    spelled = [f"{word}=true" if word in flags else word for word in arguments]
+    return join_words(spelled, depth) if parameters[0].annotation == list[str] else spelled
+
+
+def join_words(arguments: list[str], depth: int) -> list[str]:
+    """Make one JSON list of the words that are neither the command, its options nor their values.
+
+    Args:
+        arguments: each option with its value behind it or behind an equals sign.
+        depth: words of the command itself.
+    """
+    words: list[str] = []
+    others: list[str] = []
+    takes_value = False
+    for argument in arguments:
+        is_option = argument.startswith("-") and len(argument) > 1
+        (others if is_option or takes_value else words).append(argument)
+        takes_value = (
+            is_option and "=" not in argument and argument not in ("-h", "--help", "--print_config")
+        )
+    if len(words) == depth:
+        return arguments
+    return [*words[:depth], json.dumps(words[depth:]), *others]

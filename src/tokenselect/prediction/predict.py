@@ -1,0 +1,140 @@
+"""What is in a video, window by window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from tokenselect.data import FrameSource
+from tokenselect.prediction.clip_rule import ClipRule
+
+Spans = list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a model sees in one window of a video.
+
+    Attributes:
+        start: seconds into the video.
+        end: seconds into the video.
+        probabilities: (classes,).
+    """
+
+    start: float
+    end: float
+    probabilities: Tensor
+
+    def top(self, count: int) -> list[tuple[int, float]]:
+        """List the most likely classes with their probabilities."""
+        values, classes = self.probabilities.topk(min(count, len(self.probabilities)))
+        return list(zip(classes.tolist(), values.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The windows of a video; of a short one there is one.
+
+    Attributes:
+        moments: in order.
+        seconds: length of the video.
+    """
+
+    moments: list[Moment]
+    seconds: float
+
+    @property
+    def whole(self) -> Moment:
+        """The video as one: the average of its windows."""
+        probabilities = torch.stack([moment.probabilities for moment in self.moments]).mean(dim=0)
+        return Moment(0.0, self.seconds, probabilities)
+
+    def stretches(self) -> list[Moment]:
+        """Join neighbouring windows that agree on the most likely class.
+
+        Where windows overlap, the later begins in the middle of what they share.
+        """
+        joined: list[list[Moment]] = []
+        for moment in self.moments:
+            label = moment.top(1)[0][0]
+            if joined and joined[-1][-1].top(1)[0][0] == label:
+                joined[-1].append(moment)
+            else:
+                joined.append([moment])
+        starts = [0.0]
+        starts += [(a[-1].end + b[0].start) / 2 for a, b in pairwise(joined)]
+        ends = [*starts[1:], self.seconds]
+        return [
+            Moment(start, end, torch.stack([m.probabilities for m in group]).mean(dim=0))
+            for start, end, group in zip(starts, ends, joined, strict=True)
+        ]
+
+
+def split_windows(source: FrameSource, *, seconds: float, step: float | None = None) -> Spans:
+    """Cut a long video into overlapping windows of frames.
+
+    Args:
+        source: the video.
+        seconds: length of a window; 0 never cuts, and nor is a video cut that is less than half
+            as long again.
+        step: seconds from one window to the next; None for half a window.
+
+    Returns:
+        First frame and the one after the last, of each window; the last window ends with the video.
+    """
+    if seconds < 0 or (step is not None and step <= 0):
+        raise ValueError(f"windows need seconds ≥ 0 and a step > 0, got {seconds} and {step}")
+    count, fps = source.num_frames, source.fps
+    length, stride = round(seconds * fps), max(1, round((step or seconds / 2) * fps))
+    if seconds == 0 or count < 1.5 * length:
+        return [(0, count)]
+    starts = [*range(0, count - length, stride), count - length]
+    return [(start, start + length) for start in starts]
+
+
+@torch.inference_mode()
+def predict_video(
+    model: nn.Module,
+    source: FrameSource,
+    *,
+    rule: ClipRule,
+    clips: int = 1,
+    crops: int = 1,
+    window: float = 10.0,
+    step: float | None = None,
+    clips_at_once: int = 4,
+    on_window: Callable[[int, int], object] | None = None,
+) -> Timeline:
+    """Classify a video, or each window of a long one.
+
+    Args:
+        model: in evaluation mode.
+        source: the video.
+        rule: how the model wants its clips.
+        clips: of each window, spread over it.
+        crops: of each clip.
+        window: seconds; 0 takes any video as one.
+        step: seconds from window to window; None for half a window.
+        clips_at_once: of one forward, to bound memory.
+        on_window: told how many of how many windows are done.
+    """
+    device = next(model.parameters()).device
+    spans = split_windows(source, seconds=window, step=step)
+    views = rule.views(source.size, crops=crops)
+    moments = []
+    for number, (start, stop) in enumerate(spans):
+        chosen = rule.sample(start, stop, clips=clips)
+        frames = source.read([frame for clip in chosen for frame in clip])
+        inputs = torch.cat([rule.cut(part, views) for part in frames.split(rule.frames)])
+        parts = [model(part.to(device)).float() for part in inputs.split(clips_at_once)]
+        probabilities = torch.cat(parts).softmax(dim=1).mean(dim=0).cpu()
+        times = source.times
+        end = float(times[stop - 1]) + 1 / source.fps
+        moments.append(Moment(float(times[start]), end, probabilities))
+        if on_window is not None:
+            on_window(number + 1, len(spans))
+    return Timeline(moments, float(source.times[-1]) + 1 / source.fps)

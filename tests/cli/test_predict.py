@@ -1,0 +1,66 @@
+import json
+
+import pytest
+
+from tokenselect.cli.main import join_words, main
+
+
+@pytest.mark.slow
+def test_json_has_the_promised_keys(capsys):
+    main(["predict", "sample:1", "sample:2", "--top", "2", "--repeats", "0", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert {"model", "plan", "views", "device", "notes", "cost_of_a_view", "videos"} <= set(told)
+    assert [video["truth"] for video in told["videos"]] == ["right-up", "left-down"]
+    assert len(told["videos"][0]["top"]) == 2 and len(told["videos"][0]["timeline"]) == 1
+    cost = told["cost_of_a_view"]
+    assert 0 < cost["gmacs"] < cost["gmacs_dense"] and cost["milliseconds"] is None
+
+
+@pytest.mark.slow
+def test_tables_say_label_probability_and_cost(capsys):
+    main(["predict", "sample", "--repeats", "1", "--plan", "T0=4", "--method", "uniform"])
+    printed = capsys.readouterr().out
+    assert "sample:0 (shows right-down)" in printed and "probability" in printed
+    assert "T0=4" in printed and "GMACs" in printed and "ms" in printed
+
+
+@pytest.mark.slow
+def test_a_dense_model_has_one_column(capsys):
+    main(["predict", "sample", "--repeats", "0", "--plan", "dense"])
+    assert "saved" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.mp4"], "nowhere.mp4 does not exist"),
+        (["sample", "--views", "5"], 'views must be like "5x1"'),
+        (["sample", "--top", "0"], "top must be at least 1"),
+        (["sample", "--checkpoint", "nowhere"], "no checkpoint at nowhere"),
+        (["sample", "--method", "magic"], "method must be one of"),
+    ],
+)
+def test_wrong_values_end_with_one_line(arguments, message, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["predict", *arguments])
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("tokenselect: ") and message in error
+
+
+@pytest.mark.slow
+def test_a_broken_file_among_others_is_reported_at_the_end(tmp_path, capsys):
+    broken = tmp_path / "broken.mp4"
+    broken.write_bytes(b"nothing")
+    with pytest.raises(SystemExit) as exit_:
+        main(["predict", str(broken), "sample", "--repeats", "0", "--json"])
+    assert exit_.value.code == 1
+    first, second = json.loads(capsys.readouterr().out)["videos"]
+    assert "cannot be decoded" in first["error"] and "top" in second
+
+
+def test_words_may_stand_between_options():
+    words = ["predict", "a.mp4", "--top", "3", "b.mp4", "--json=true", "c.mp4"]
+    joined = ["predict", '["a.mp4", "b.mp4", "c.mp4"]', "--top", "3", "--json=true"]
+    assert join_words(words, 1) == joined
+    assert join_words(["predict", "--help"], 1) == ["predict", "--help"]
