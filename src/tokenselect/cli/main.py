@@ -10,11 +10,13 @@ from jsonargparse import auto_cli
 from tokenselect.cli.data import check
 from tokenselect.cli.predict import predict
 from tokenselect.cli.profile import profile
+from tokenselect.cli.visualize import visualize
 
 COMMANDS: dict[str, Any] = {
     "data": {"_help": "Look at a data set before training on it.", "check": check},
     "predict": predict,
     "profile": profile,
+    "visualize": visualize,
 }
 
 

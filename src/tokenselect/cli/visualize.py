@@ -1,0 +1,154 @@
+"""`tokenselect visualize`: pictures of what a model keeps of a video."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from PIL import Image
+from rich.console import Console
+from rich.markup import escape
+
+from tokenselect.cli.predict import best_device
+from tokenselect.cli.progress import telling
+from tokenselect.plan import SelectionPlan, Site
+from tokenselect.prediction.explain import explain_video
+from tokenselect.prediction.loading import DEFAULT_PLAN, LoadedModel, open_model
+from tokenselect.prediction.sources import find_videos
+from tokenselect.visualization.explanation import Explanation
+from tokenselect.visualization.film_strip import draw_film_strip
+from tokenselect.visualization.overlay import write_overlay
+from tokenselect.visualization.report import write_report
+
+BUDGETS = (0.9, 0.7, 0.5, 0.3)  # of the plans that a report sets beside the asked one
+
+
+def visualize(
+    video: str,
+    out: str = "kept.html",
+    model: str | None = None,
+    checkpoint: str | None = None,
+    plan: str | None = None,
+    method: str | None = None,
+    class_names: str | None = None,
+    start: float = 0.0,
+    seconds: float | None = None,
+    width: int | None = None,
+    repeats: int = 3,
+    device: str | None = None,
+) -> None:
+    """Draw which frames and regions of a video a model keeps, with the scores that decided.
+
+    Args:
+        video: file, folder of pictures, http address, camera's number, or sample.
+        out: where to write; .png is a film strip, .mp4 and .gif an overlay of the clip, .html a
+            report with everything.
+        model: name of a model with random weights, for example mvit_b16.
+        checkpoint: run folder or .safetensors file of a trained model; without model and
+            checkpoint, the small one of the package.
+        plan: what to keep; several with commas between are set side by side.
+        method: how to select, for example motion, which needs no training.
+        class_names: file with the names of the classes, if the checkpoint does not know them.
+        start: seconds into the video at which the part to look at begins.
+        seconds: length of that part; all that follows if not given. The clip is its middle.
+        width: of a frame in the picture, in pixels.
+        repeats: timed forwards of each plan in turns; 0 for no timing.
+        device: for example cpu or cuda; the accelerator if there is one and none is given.
+    """
+    write = writer_of(out)
+    with telling("loading the model") as tell:
+        loaded = open_model(
+            model,
+            checkpoint=checkpoint,
+            method=method,
+            class_names=class_names,
+            device=device or best_device(),
+        )
+        models = choose_plans(loaded, plan, method=method, is_report=Path(out).suffix == ".html")
+        (found, *others) = find_videos([video], seconds=seconds or 4.0, tell=tell)
+        if others:
+            raise ValueError(f"visualize takes one video, {video} holds {1 + len(others)}")
+        source = found.open()
+        try:
+            explanation = explain_video(
+                models,
+                source,
+                name=Path(found.name).name,
+                start=start,
+                seconds=seconds,
+                repeats=repeats,
+                tell=tell,
+            )
+        finally:
+            source.close()
+        tell(f"writing {out}")
+        write(Path(out), explanation, width)
+    console = Console(stderr=True)
+    for note in explanation.notes:
+        console.print(f"[yellow]Note:[/] {escape(note)}")
+    print(out)
+
+
+def choose_plans(
+    loaded: LoadedModel, plan: str | None, *, method: str | None, is_report: bool
+) -> list[LoadedModel]:
+    """Put the dense model first, then the plans from the dearest to the cheapest."""
+    if plan is not None:
+        plans = [SelectionPlan.parse(text) for text in plan.split(",")]
+    else:
+        own = loaded.plan
+        if not own:  # a dense model has no trained selector
+            own, method = SelectionPlan.parse(DEFAULT_PLAN), method or "motion"
+        plans = [own, *(vary(own) if is_report else ())]
+    different = {str(plan): plan for plan in plans if plan}
+    selected = [loaded.with_plan(plan, method=method) for plan in different.values()]
+    return [loaded.with_plan("dense"), *selected]
+
+
+def vary(plan: SelectionPlan) -> list[SelectionPlan]:
+    """Give plans at the same sites with other ratios."""
+    return [
+        SelectionPlan(tuple(Site(site.kind, site.block, ratio) for site in plan))
+        for ratio in BUDGETS
+    ]
+
+
+def writer_of(out: str) -> Callable[[Path, Explanation, int | None], None]:
+    """Find who writes such a file; refuse a place that cannot be written before any work."""
+    writers = {
+        ".png": write_strip,
+        ".jpg": write_strip,
+        ".webp": write_strip,
+        ".mp4": write_moving,
+        ".gif": write_moving,
+        ".html": write_page,
+    }
+    suffix = Path(out).suffix.lower()
+    if suffix not in writers:
+        raise ValueError(f"out must end with one of {', '.join(writers)}, got {out!r}")
+    if not Path(out).resolve().parent.is_dir():
+        raise FileNotFoundError(f"the folder of {out} does not exist")
+    return writers[suffix]
+
+
+def write_strip(path: Path, explanation: Explanation, width: int | None) -> None:
+    """Write the film strips of all plans, one below the other."""
+    plans = explanation.plans[1:] or explanation.plans
+    strips = [draw_film_strip(explanation, plan, thumb_width=width or 150) for plan in plans]
+    sheet = Image.new("RGB", (strips[0].width, sum(s.height for s in strips)), "white")
+    top = 0
+    for strip in strips:
+        sheet.paste(strip, (0, top))
+        top += strip.height
+    sheet.save(path)
+
+
+def write_moving(path: Path, explanation: Explanation, width: int | None) -> None:
+    """Write the overlays of all plans, one beside the other."""
+    plans = explanation.plans[1:] or explanation.plans
+    write_overlay(path, explanation, plans, width=width or 480)
+
+
+def write_page(path: Path, explanation: Explanation, width: int | None) -> None:
+    """Write the report; its frames take the width of the window."""
+    ordered = sorted(explanation.plans[1:], key=lambda plan: -plan.gmacs)
+    explanation.plans[1:] = ordered
+    write_report(path, explanation)

@@ -1,0 +1,126 @@
+"""One frame as a picture: what was dropped dimmed, what was kept boxed, scores as heat."""
+
+from __future__ import annotations
+
+import torch
+from PIL import Image, ImageDraw, ImageEnhance
+from torch import Tensor
+
+from tokenselect.data.transforms import resize
+from tokenselect.visualization.explanation import ClipStory
+from tokenselect.visualization.palette import INK, KEPT, heat_colours
+from tokenselect.visualization.pixels import KeptPixels
+
+Corners = tuple[int, int, int, int]  # x0, y0, x1, y1, the ends not included
+
+DROPPED_LIGHT, OUTSIDE_LIGHT = 0.3, 0.42  # of dropped frames, and around the kept region
+
+
+class FramePainter:
+    """Paints the frames of a clip at one size.
+
+    Args:
+        clip: the frames, and what of them the model saw.
+        width: of the pictures; the height follows.
+        is_even: make both sides even, as video encoders want them.
+    """
+
+    def __init__(self, clip: ClipStory, *, width: int, is_even: bool = False) -> None:
+        height, full = clip.view.source
+        self.size = (width, max(1, round(height * width / full)))
+        if is_even:
+            self.size = (self.size[0] + self.size[0] % 2, self.size[1] + self.size[1] % 2)
+        self.clip = clip
+        self.scale = (self.size[0] / full, self.size[1] / height)
+        small = resize(clip.frames, (self.size[1], self.size[0]))
+        self.pictures = [Image.fromarray(p) for p in small.permute(0, 2, 3, 1).numpy()]
+        self.line = max(1, round(width / 90))
+
+    def place(self, box: Tensor) -> Corners:
+        """Map a (4,) box of the model's input to whole pixels of the picture."""
+        x0, y0, x1, y1 = self.clip.view.to_source(box).tolist()
+        across, down = self.scale
+        return round(x0 * across), round(y0 * down), round(x1 * across), round(y1 * down)
+
+    def kept(self, frame: int, kept: KeptPixels) -> Image.Image:
+        """Dim what was dropped of a frame and box what stays."""
+        picture = self.pictures[frame]
+        if not kept.frames[frame]:
+            return dim(picture, DROPPED_LIGHT)
+        mask = Image.new("L", self.size)
+        pen = ImageDraw.Draw(mask)
+        is_box = bool(kept.cells[frame].sum() * 1.0 == self._box_cells(frame, kept))
+        boxes = [kept.boxes[frame]] if is_box else _cell_boxes(frame, kept)
+        for box in boxes:
+            fill(pen, self.place(box), 255)
+        painted = Image.composite(picture, dim(picture, OUTSIDE_LIGHT), mask)
+        if is_box:
+            outline(ImageDraw.Draw(painted), self.place(kept.boxes[frame]), self.line)
+        return painted
+
+    def heat(self, frame: int, scores: Tensor, kept: KeptPixels) -> Image.Image:
+        """Lay the cells' scores over a frame.
+
+        Args:
+            frame: of the clip.
+            scores: (h, w) in [0, 1] of the embedding's cells; NaN is dimmed.
+            kept: what stays, boxed.
+        """
+        picture = dim(self.pictures[frame], DROPPED_LIGHT)
+        if bool(scores.isnan().all()):
+            return picture
+        # One picture pixel a cell, enlarged into the place of the view, edges of cells exact.
+        x0, y0, x1, y1 = self.place(torch.tensor([0, 0, *reversed(self.clip.view.size)]))
+        rows, columns = kept.rows.diff(), kept.columns.diff()
+        pixels = heat_colours(scores).repeat_interleave(rows, 0).repeat_interleave(columns, 1)
+        layer = Image.fromarray(pixels.to(torch.uint8).numpy()).resize((x1 - x0, y1 - y0), 0)
+        known = (~scores.isnan()).repeat_interleave(rows, 0).repeat_interleave(columns, 1)
+        mask = Image.fromarray(known.to(torch.uint8).mul(185).numpy())
+        base = dim(self.pictures[frame], 0.9).convert("L").convert("RGB")
+        seen = Image.composite(base, picture, _placed(mask, (x0, y0, x1, y1), self.size, full=255))
+        seen.paste(layer, (x0, y0), mask.resize((x1 - x0, y1 - y0), 0))
+        if kept.frames[frame]:
+            outline(ImageDraw.Draw(seen), self.place(kept.boxes[frame]), self.line)
+        return seen
+
+    @staticmethod
+    def _box_cells(frame: int, kept: KeptPixels) -> float:
+        """Count the cells that the box of a frame would hold if it were full."""
+        cells = kept.cells[frame]
+        return float(cells.any(dim=0).sum() * cells.any(dim=1).sum())
+
+
+def _placed(mask: Image.Image, place: Corners, size: tuple[int, int], *, full: int) -> Image.Image:
+    """Enlarge a mask into its place on an empty one, at full strength."""
+    x0, y0, x1, y1 = place
+    whole = Image.new("L", size)
+    whole.paste(mask.point(lambda v: full if v else 0).resize((x1 - x0, y1 - y0), 0), (x0, y0))
+    return whole
+
+
+def _cell_boxes(frame: int, kept: KeptPixels) -> list[Tensor]:
+    """List the boxes of single cells: where patches were chosen one by one."""
+    return [
+        torch.stack([kept.columns[c], kept.rows[r], kept.columns[c + 1], kept.rows[r + 1]])
+        for r, c in kept.cells[frame].nonzero().tolist()
+    ]
+
+
+def dim(picture: Image.Image, light: float) -> Image.Image:
+    """Take most of the colour and of the light."""
+    return ImageEnhance.Brightness(ImageEnhance.Color(picture).enhance(0.25)).enhance(light)
+
+
+def fill(pen: ImageDraw.ImageDraw, box: Corners, value: int) -> None:
+    """Fill a box; Pillow counts the ends in, we do not."""
+    x0, y0, x1, y1 = box
+    pen.rectangle((x0, y0, x1 - 1, y1 - 1), fill=value)
+
+
+def outline(pen: ImageDraw.ImageDraw, box: Corners, width: int) -> None:
+    """Draw a box's border inside it, with a dark line that shows on bright pictures."""
+    x0, y0, x1, y1 = box
+    pen.rectangle((x0, y0, x1 - 1, y1 - 1), outline=KEPT, width=width)
+    inner = (x0 + width, y0 + width, x1 - 1 - width, y1 - 1 - width)
+    if inner[0] < inner[2] and inner[1] < inner[3]:
+        pen.rectangle(inner, outline=INK, width=1)
