@@ -21,7 +21,7 @@ TORCHVISION: Renaming = [
     (r"^(blocks\.\d+)\.norm1\.", r"\1.norm_attention."),
     (r"^(blocks\.\d+)\.norm2\.", r"\1.norm_mlp."),
     (r"^(blocks\.\d+)\.project\.", r"\1.widen."),
-    (r"^(blocks\.\d+)\.attn\.project\.0\.", r"\1.attention.project."),
+    (r"^(blocks\.\d+)\.attn\.project\.0\.", r"\1.project."),
     (r"^(blocks\.\d+)\.attn\.(pool_[qkv])\.pool\.", r"\1.attention.\2.conv."),
     (r"^(blocks\.\d+)\.attn\.(pool_[qkv])\.norm_act\.0\.", r"\1.attention.\2.norm."),
     (r"^(blocks\.\d+)\.attn\.", r"\1.attention."),
