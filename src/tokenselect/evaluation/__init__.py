@@ -1,0 +1,1 @@
+"""Evaluation: accuracy, views, and how much of the truth a selection keeps."""
