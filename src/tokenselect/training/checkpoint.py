@@ -24,8 +24,13 @@ LINKS = ("last", "best")
 
 
 def save_checkpoint(
-    run: Path, step: int, *, weights: dict[str, Tensor], state: dict[str, Any],
-    metadata: dict[str, Any], is_best: bool = False,
+    run: Path,
+    step: int,
+    *,
+    weights: dict[str, Tensor],
+    state: dict[str, Any],
+    metadata: dict[str, Any],
+    is_best: bool = False,
 ) -> Path:
     """Write the checkpoint of `step` into `run`, point `last` (and `best`) to it, drop the others.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -23,7 +23,7 @@ class Processes:
 
     rank: int = 0
     count: int = 1
-    device: torch.device = torch.device("cpu")
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @property
     def is_main(self) -> bool:
@@ -72,8 +72,9 @@ def spread(model: nn.Module, processes: Processes, strategy: Strategy) -> nn.Mod
     """
     if strategy == "fsdp" and dist.is_initialized():
         for block in model.blocks:  # type: ignore[union-attr]
-            fully_shard(block)  # type: ignore[arg-type]
-        return fully_shard(model)
+            fully_shard(block)
+        fully_shard(model)
+        return model
     if processes.count == 1:
         return model
     # At σ = 0, and for random selection, a scorer gets no gradient.
@@ -103,6 +104,16 @@ def sum_over_processes(values: Tensor) -> Tensor:
     if dist.is_initialized():
         dist.all_reduce(values)
     return values
+
+
+def main_process_says(claim: bool) -> bool:
+    """Give every process the main one's answer, so that all take the same way."""
+    if not dist.is_initialized():
+        return claim
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    answer = torch.tensor(int(claim), device=device)
+    dist.broadcast(answer, src=0)
+    return bool(answer)
 
 
 def wait_for_all() -> None:

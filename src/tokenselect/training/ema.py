@@ -16,7 +16,12 @@ class WeightAverage:
         if not 0 < decay < 1:
             raise ValueError(f"decay must be in (0, 1), got {decay}")
         self.decay = decay
-        self.weights: dict[str, Tensor] = {
+        self.weights: dict[str, Tensor] = {}
+        self.capture(model)
+
+    def capture(self, model: nn.Module) -> None:
+        """Take the model's weights as the average."""
+        self.weights = {
             name: parameter.detach().clone() for name, parameter in model.named_parameters()
         }
 

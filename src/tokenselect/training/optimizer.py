@@ -1,6 +1,5 @@
 """AdamW with the paper's two rates: selectors learn fast, the pretrained backbone slowly."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor, nn
@@ -17,15 +16,13 @@ def is_decayed(name: str, parameter: Tensor) -> bool:
 
 
 def group_parameters(
-    named_parameters: Iterable[tuple[str, nn.Parameter]],
-    *,
-    weight_decay: float,
-    backbone_factor: float,
+    model: nn.Module, *, weight_decay: float, backbone_factor: float
 ) -> list[dict[str, Any]]:
     """Sort parameters into at most four groups, by rate and by weight decay.
 
     Args:
-        named_parameters: of the model; those that need no gradient are left out.
+        model: its parameters that need no gradient are left out; it may name more of them to
+            spare from decay in a method `no_weight_decay_names`.
         weight_decay: of the parameters that are decayed.
         backbone_factor: rate of the backbone as a multiple of the selectors' (paper: 0.01).
 
@@ -33,14 +30,16 @@ def group_parameters(
         Groups for a torch optimizer; "factor" multiplies the scheduled rate.
     """
     groups: dict[tuple[bool, bool], dict[str, Any]] = {}
-    for name, parameter in named_parameters:
+    name_spared = getattr(model, "no_weight_decay_names", set)
+    spared = set(name_spared())
+    for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        is_selector, decays = name.startswith(SELECTORS), is_decayed(name, parameter)
+        is_selector = name.startswith(SELECTORS)
+        decays = is_decayed(name, parameter) and name not in spared
         group = groups.setdefault(
             (is_selector, decays),
             {
-                "name": f"{'selectors' if is_selector else 'backbone'}{'' if decays else ' (flat)'}",
                 "params": [],
                 "factor": 1.0 if is_selector else backbone_factor,
                 "weight_decay": weight_decay if decays else 0.0,
@@ -58,9 +57,7 @@ def build_optimizer(
     betas: tuple[float, float] = (0.9, 0.999),
 ) -> AdamW:
     """Build AdamW over `model`; the rate is set by `set_rate` before each step."""
-    groups = group_parameters(
-        model.named_parameters(), weight_decay=weight_decay, backbone_factor=backbone_factor
-    )
+    groups = group_parameters(model, weight_decay=weight_decay, backbone_factor=backbone_factor)
     if not groups:
         raise ValueError("the model has no parameter to train")
     return AdamW(groups, lr=0.0, betas=betas)

@@ -37,7 +37,7 @@ class ReproducibleSamples(Dataset[Any]):
     def __init__(self, dataset: Dataset[Any], *, seed: int) -> None:
         self.dataset, self.seed = dataset, seed
 
-    def __getitem__(self, key: Key) -> Any:  # type: ignore[override]
+    def __getitem__(self, key: Key) -> Any:
         with torch.random.fork_rng(devices=[]):
             seed_everything(derive_seed(self.seed, *key))
             return self.dataset[key[-1]]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tokenselect.training.distributed import synchronizing, sum_over_processes
+from tokenselect.training.distributed import sum_over_processes, synchronizing
 
 Batch = tuple[Tensor, Tensor]
 
