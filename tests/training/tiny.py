@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
+from tokenselect.data import seeded_generator
 from tokenselect.grid import TokenGrid
 from tokenselect.training.distributed import Processes, Strategy, joined_processes, spread
 from tokenselect.training.ema import WeightAverage
@@ -55,17 +56,21 @@ class TinyBackbone(nn.Module):
 
 
 class NoisyClips(Dataset[tuple[Tensor, int]]):
-    """Clips that tell their class by brightness, with noise drawn afresh at each reading."""
+    """Clips that tell their class by brightness, with noise drawn afresh in each epoch."""
 
     def __init__(self, length: int = 24) -> None:
-        self.length = length
+        self.length, self.epoch = length, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
 
     def __len__(self) -> int:
         return self.length
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         label = index % 4
-        return label + 0.5 * torch.randn(3, 4, 16, 24), label
+        noise = torch.randn(3, 4, 16, 24, generator=seeded_generator(self.epoch, index))
+        return label + 0.5 * noise, label
 
 
 def tiny_trainer(
@@ -106,6 +111,7 @@ def tiny_trainer(
         epochs=epochs,
         validate=lambda model: {"top1": 0.5},
         checkpoint_steps=checkpoint_steps,
+        set_epoch=data.set_epoch,
     )
 
 

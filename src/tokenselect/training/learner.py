@@ -20,7 +20,7 @@ from torch.optim import AdamW
 from tokenselect.training.distributed import Processes
 from tokenselect.training.ema import WeightAverage
 from tokenselect.training.optimizer import set_rate
-from tokenselect.training.order import derive_seed, seed_everything
+from tokenselect.training.order import seed_step
 from tokenselect.training.schedules import RateSchedule, SigmaSchedule
 from tokenselect.training.step import Batch, Precision, StepReport, train_step
 
@@ -61,7 +61,7 @@ class Learner:
 
     def learn(self, parts: Sequence[Batch], step: int) -> StepReport:
         """Take step `step`, counted from 0, on this process's parts of a batch."""
-        seed_everything(derive_seed(self.seed, step, self.processes.rank))
+        seed_step(self.seed, step, self.processes.rank)
         set_rate(self.optimizer, self.rates.at(step))
         if self.sigmas is not None and self.set_sigma is not None:
             self.set_sigma(self.model, self.sigmas.at(step))

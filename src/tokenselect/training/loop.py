@@ -41,6 +41,7 @@ class Trainer:
         metadata: goes into each checkpoint's weights.
         checkpoint_seconds: time between checkpoints within an epoch.
         checkpoint_steps: steps between them, too, if given.
+        set_epoch: makes the data set draw as in this epoch.
         count_replaced: tells how many broken videos this process has replaced so far.
         step: optimizer steps taken.
         best: highest top1 so far.
@@ -55,6 +56,7 @@ class Trainer:
     metadata: dict[str, Any] = field(default_factory=dict)
     checkpoint_seconds: float = 600
     checkpoint_steps: int | None = None
+    set_epoch: Callable[[int], object] = id
     count_replaced: Callable[[], int] = int
     step: int = 0
     best: float = float("-inf")
@@ -91,6 +93,7 @@ class Trainer:
         """Take the steps of an epoch that are still to be taken."""
         self.order.epoch = epoch
         self.order.first_batch = self.step - epoch * self.order.batches_per_epoch
+        self.set_epoch(epoch)
         recent: deque[float] = deque(maxlen=5)
         saved = time.monotonic()
         for parts in grouped(self.loader, self.order.parts):
