@@ -12,44 +12,62 @@ from typing import Any, Literal
 
 from jsonargparse import ArgumentParser
 
+from tokenselect.data import TableLayout
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartRecipe:
+    """One part of the videos: for training, validation or testing.
+
+    Attributes:
+        annotations: file of the part's videos, or folder of class folders; below `data.root`.
+        where: what other columns of a table must hold, such as {signer: 1-7}.
+    """
+
+    annotations: str | None = None
+    where: dict[str, str] = field(default_factory=dict)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataRecipe:
     """Where the clips come from and how they are cut.
 
     Attributes:
-        source: "synthetic" makes clips, "folder" reads a folder of class folders, "annotations"
-            reads lists of videos.
-        root: folder of the videos (given on the command line: recipes name no machine).
-        train: annotations of the training videos, or the subfolder that holds them; below `root`
-            unless absolute.
-        val: the same for the validation videos.
-        format: format of the annotations; None guesses it from the file.
-        classes: file with the class names, where the annotations need one.
-        train_filter: column of the annotations → values that make the training videos.
-        val_filter: the same for the validation videos.
-        num_classes: None counts those of the training annotations.
+        source: "synthetic" makes clips, "videos" reads annotated videos.
+        root: folder of the videos; recipes name no machine, so give it on the command line.
+        train: videos to learn from.
+        val: videos to validate on after each epoch.
+        test: videos that `tokenselect evaluate` takes.
+        format: of the annotations; None tells it from their content.
+        class_names: file with the names of the classes in order, where the format needs it.
+        table: columns, where the annotations are a table of another layout.
+        num_classes: None counts those of the training videos.
         frames: t, frames of a clip.
-        stride: frames of the video from one frame of the clip to the next.
+        stride: frames of the video from one frame of the clip to the next; None takes one frame of
+            each of t equal segments of the whole video.
         size: side of the square that the model sees.
-        train_clips: clips of an epoch, synthetic only.
-        val_clips: clips to validate on, synthetic only.
+        short_side: of the picture before a test crop is cut from it; None takes `size`.
+        stats: mean and deviation of the colours, those of the model's first training.
+        train_clips: clips of an epoch (synthetic only); no two epochs share one.
+        val_clips: clips to validate on (synthetic only).
         workers: processes that load data, for each training process.
-        cache: folder for decoded clips; None keeps none.
+        cache: folder for decoded clips, safe to delete; None keeps none.
     """
 
-    source: Literal["synthetic", "folder", "annotations"] = "synthetic"
+    source: Literal["synthetic", "videos"] = "synthetic"
     root: str | None = None
-    train: str | None = None
-    val: str | None = None
+    train: PartRecipe = field(default_factory=PartRecipe)
+    val: PartRecipe = field(default_factory=PartRecipe)
+    test: PartRecipe = field(default_factory=PartRecipe)
     format: str | None = None
-    classes: str | None = None
-    train_filter: dict[str, list[str]] = field(default_factory=dict)
-    val_filter: dict[str, list[str]] = field(default_factory=dict)
+    class_names: str | None = None
+    table: TableLayout | None = None
     num_classes: int | None = None
     frames: int = 16
-    stride: int = 4
+    stride: int | None = 4
     size: int = 224
+    short_side: int | None = None
+    stats: Literal["kinetics", "imagenet"] = "kinetics"
     train_clips: int = 4000
     val_clips: int = 400
     workers: int = 2
@@ -80,26 +98,28 @@ class ModelRecipe:
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentationRecipe:
-    """What training does to clips; the defaults are those of the released MViT configurations.
+    """What training does to videos; the defaults are those of the released MViT configurations.
 
     Attributes:
-        flip: whether left and right may change places; not where labels depend on it.
-        scale: range of the area of the random resized crop.
-        rand_augment: magnitude of RandAugment; 0 switches it off.
-        rand_augment_layers: operations a clip.
-        colour_jitter: brightness, contrast, saturation.
-        erasing: probability of random erasing.
-        mixup: α of mixup; 0 switches it off.
-        cutmix: α of cutmix; 0 switches it off.
+        scale: smallest and largest share of the picture that a crop takes.
+        ratio: narrowest and widest aspect of a crop.
+        flip: probability of mirroring; 0 where left and right matter to the label.
+        jitter: strength of the colour jitter; 0 for none.
+        rand_augment_ops: operations of RandAugment; 0 for none.
+        rand_augment_magnitude: their mean strength, of 10.
+        erasing: probability of erasing a box.
+        mixup: α of mixup; 0 for none.
+        cutmix: α of cutmix; 0 for none.
         label_smoothing: share of the target spread over all classes.
         repeats: clips drawn from each video of a batch (repeated augmentation).
     """
 
-    flip: bool = True
     scale: tuple[float, float] = (0.08, 1.0)
-    rand_augment: float = 7
-    rand_augment_layers: int = 4
-    colour_jitter: float = 0.4
+    ratio: tuple[float, float] = (0.75, 1.3333)
+    flip: float = 0.5
+    jitter: float = 0.4
+    rand_augment_ops: int = 4
+    rand_augment_magnitude: float = 7.0
     erasing: float = 0.25
     mixup: float = 0.8
     cutmix: float = 1.0
