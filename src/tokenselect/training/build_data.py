@@ -18,10 +18,13 @@ from tokenselect.data import (
     VideoDataset,
     collate_clips,
     collate_views,
+    open_video,
     parse_views,
     read_annotations,
 )
 from tokenselect.data.augmentation import IMAGENET_STATS, KINETICS_STATS
+from tokenselect.data.clip_cache import ClipCache
+from tokenselect.data.decode import FrameSource
 from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.training.recipe import AugmentationRecipe, DataRecipe, PartRecipe
 
@@ -77,6 +80,7 @@ def build_train_set(data: DataRecipe, augmentation: AugmentationRecipe, *, seed:
         seed=seed,
         is_training=True,
         repeats=augmentation.repeats,
+        open_source=build_opener(data),
     )
     return ClipSet(
         videos,
@@ -108,7 +112,10 @@ def build_test_set(data: DataRecipe, part: str, *, views: str = "1x1") -> ClipSe
         data.size, short_side=data.short_side, crops=crops, stats=STATS[data.stats]
     )
     videos = VideoDataset(
-        listed.samples, sampler=build_sampler(data, num_clips=num_clips), transform=transform
+        listed.samples,
+        sampler=build_sampler(data, num_clips=num_clips),
+        transform=transform,
+        open_source=build_opener(data),
     )
     return ClipSet(
         videos,
@@ -125,6 +132,13 @@ def build_sampler(data: DataRecipe, *, num_clips: int) -> StrideSampler | Segmen
     return StrideSampler(data.frames, data.stride, num_clips=num_clips)
 
 
+def build_opener(data: DataRecipe) -> Callable[[str], FrameSource]:
+    """Build what opens a video: the decoder, or the cache in front of it."""
+    if data.cache is None:
+        return open_video
+    return ClipCache(data.cache, short_side=data.cache_short_side).open
+
+
 def list_videos(data: DataRecipe, part: PartRecipe, name: str) -> SampleList:
     """Read the annotations of a part."""
     if data.root is None:
@@ -137,7 +151,7 @@ def list_videos(data: DataRecipe, part: PartRecipe, name: str) -> SampleList:
         table = replace(table, where=part.where)
     return read_annotations(
         root / (part.annotations or ""),
-        root=None if data.format == "folder" else root,
+        root=root,
         annotation_format=data.format,
         class_names=root / data.class_names if data.class_names is not None else None,
         table=table,

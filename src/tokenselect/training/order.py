@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from tokenselect.data import seeded_generator
+from tokenselect.data import NO_LABEL, Example, seeded_generator
 
 
 def seed_step(seed: int, step: int, rank: int) -> None:
@@ -81,6 +81,30 @@ class EpochOrder(Sampler[list[int]]):
             for number in range(self.parts):
                 start = batch * self.batch_size + (self.rank * self.parts + number) * part
                 yield order[start : start + part]
+
+
+class ProcessShare(Dataset[Any]):
+    """Every `processes`-th item of a data set, from number `rank` on.
+
+    All processes get equally many, as sharded models need: where the data run out, the first item
+    comes again without a label, and no count takes it.
+    """
+
+    def __init__(self, dataset: Dataset[Any], *, rank: int, processes: int) -> None:
+        self.dataset, self.rank, self.processes = dataset, rank, processes
+        self.total: int = len(dataset)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return -(-self.total // self.processes)
+
+    def __getitem__(self, index: int) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(f"index must be in [0, {len(self)}), got {index}")
+        place = self.rank + index * self.processes
+        if place < self.total:
+            return self.dataset[place]
+        first = self.dataset[0]
+        return Example(first[0], NO_LABEL) if isinstance(first, Example) else (first[0], NO_LABEL)
 
 
 def build_loader(

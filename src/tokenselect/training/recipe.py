@@ -5,6 +5,7 @@ They stop at the builder functions (`training/build.py`): nothing below takes on
 
 from __future__ import annotations
 
+from argparse import ArgumentError
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -51,7 +52,8 @@ class DataRecipe:
         train_clips: clips of an epoch (synthetic only); no two epochs share one.
         val_clips: clips to validate on (synthetic only).
         workers: processes that load data, for each training process.
-        cache: folder for decoded clips, safe to delete; None keeps none.
+        cache: folder for decoded videos, safe to delete; None keeps none.
+        cache_short_side: of the pictures in the cache; None keeps the videos' size.
     """
 
     source: Literal["synthetic", "videos"] = "synthetic"
@@ -72,6 +74,7 @@ class DataRecipe:
     val_clips: int = 400
     workers: int = 2
     cache: str | None = None
+    cache_short_side: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +228,11 @@ def recipe_from_dict(values: dict[str, Any]) -> Recipe:
 
 def _parse(arguments: Sequence[str]) -> Recipe:
     parser = recipe_parser()
-    return Recipe(**_without_config(parser.instantiate(parser.parse_args(list(arguments)))))
+    try:
+        values = parser.parse_args(list(arguments))
+    except ArgumentError as error:
+        raise ValueError(f"the recipe cannot be read: {error}") from None
+    return Recipe(**_without_config(parser.instantiate(values)))
 
 
 def _without_config(values: Any) -> dict[str, Any]:
