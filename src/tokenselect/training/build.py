@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader
 from tokenselect.data import mix_clips, seeded_generator
 from tokenselect.evaluation import count_answers
 from tokenselect.insertion import set_sigma
-from tokenselect.models import create_model
 from tokenselect.training.build_data import ClipSet, build_test_set, build_train_set
 from tokenselect.training.distributed import Processes, spread, sum_over_processes, unwrap
 from tokenselect.training.ema import WeightAverage
@@ -23,25 +22,10 @@ from tokenselect.training.learner import Learner
 from tokenselect.training.loop import Trainer
 from tokenselect.training.optimizer import build_optimizer
 from tokenselect.training.order import EpochOrder, ProcessShare, build_loader
-from tokenselect.training.recipe import ModelRecipe, Recipe, ScheduleRecipe
+from tokenselect.training.recipe import Recipe, ScheduleRecipe
 from tokenselect.training.schedules import RateSchedule, SigmaSchedule
 from tokenselect.training.step import Batch, Precision
-from tokenselect.training.weights import start_from
-
-
-def build_model(model: ModelRecipe, *, num_classes: int, frames: int, size: int) -> nn.Module:
-    """Build the model with its selectors and its starting weights, on the CPU."""
-    built = create_model(
-        model.name,
-        plan=model.plan,
-        num_classes=num_classes,
-        frames=frames,
-        size=size,
-        method=model.method,
-    )
-    if model.weights is not None:
-        start_from(built, Path(model.weights))
-    return built
+from tokenselect.training.weights import build_model, start_from
 
 
 def checkpoint_activations(model: nn.Module) -> None:
@@ -59,6 +43,8 @@ def build_learner(
     model = build_model(
         recipe.model, num_classes=num_classes, frames=recipe.data.frames, size=recipe.data.size
     ).to(processes.device)
+    if recipe.model.weights is not None:
+        start_from(model, Path(recipe.model.weights))
     selects = hasattr(model, "token_selectors")
     if recipe.model.activation_checkpointing:
         checkpoint_activations(model)

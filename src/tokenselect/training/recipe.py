@@ -84,7 +84,9 @@ class ModelRecipe:
     Attributes:
         name: one of `tokenselect.list_models()`.
         plan: such as "T0_0.6-S4_0.9"; "dense" selects nothing.
-        method: "stts" or a baseline.
+        method: "stts" or a baseline; `tokenselect.selectors.METHODS` lists them.
+        scorer: "paper", "anchor-features" or "released".
+        is_tokenwise: select patches one by one instead of regions (paper, Table 6).
         weights: checkpoint to start from; a dense one serves every plan. A head of another number
             of classes is left out.
         activation_checkpointing: recompute the blocks in the backward pass to save memory.
@@ -94,6 +96,8 @@ class ModelRecipe:
     name: str = "mvit_mini"
     plan: str = "dense"
     method: str = "stts"
+    scorer: str = "paper"
+    is_tokenwise: bool = False
     weights: str | None = None
     activation_checkpointing: bool = False
     compile: bool = False

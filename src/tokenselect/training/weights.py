@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import nn
 
+from tokenselect.insertion import insert_selectors
 from tokenselect.models import create_model
 from tokenselect.training.checkpoint import load_weights
 from tokenselect.training.optimizer import SELECTORS
-from tokenselect.training.recipe import Recipe, recipe_from_dict
+from tokenselect.training.recipe import ModelRecipe, Recipe, recipe_from_dict
 
 logger = logging.getLogger(__name__)
+
+
+def build_model(model: ModelRecipe, *, num_classes: int, frames: int, size: int) -> nn.Module:
+    """Build a model with its selectors and random weights, on the default device."""
+    built = create_model(model.name, num_classes=num_classes, frames=frames, size=size)
+    return insert_selectors(
+        built,
+        model.plan,
+        method=model.method,
+        scorer=model.scorer,
+        is_tokenwise=model.is_tokenwise,
+    )
 
 
 def start_from(model: nn.Module, path: Path) -> list[str]:
@@ -87,22 +100,21 @@ def load_trained(
     if "recipe" not in metadata:
         raise ValueError(f"{path} was not written by `tokenselect train`: it holds no recipe")
     recipe = recipe_from_dict(metadata["recipe"])
-    chosen = recipe.model.plan if plan is None else plan
-    model = create_model(
-        recipe.model.name,
-        plan=chosen,
+    own = recipe.model
+    wanted = replace(own, plan=own.plan if plan is None else plan, method=method or own.method)
+    model = build_model(
+        wanted,
         num_classes=metadata["num_classes"],
         frames=recipe.data.frames,
         size=recipe.data.size,
-        method=method or recipe.model.method,
     )
     untrained = model.state_dict().keys() - weights.keys()
     if untrained:
         sites = sorted({name.removeprefix(SELECTORS).split(".")[0] for name in untrained})
         raise ValueError(
-            f"plan {chosen!r} selects at {', '.join(sites)}, where {path} "
+            f"plan {wanted.plan!r} selects at {', '.join(sites)}, where {path} "
             f"(plan {recipe.model.plan!r}) has no trained selector"
         )
     known = model.state_dict().keys()
     model.load_state_dict({name: value for name, value in weights.items() if name in known})
-    return TrainedModel(model.eval(), recipe, list(metadata["class_names"]), chosen)
+    return TrainedModel(model.eval(), recipe, list(metadata["class_names"]), wanted.plan)
