@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.training.tiny import losses_of, tiny_trainer
-from tokenselect.training.checkpoint import load_weights
+from tokenselect.weights import read_weights
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -29,10 +29,10 @@ def run_in_two_processes(folder: Path) -> None:
 def test_two_processes_learn_what_one_process_learns(tmp_path):
     tiny_trainer(tmp_path / "one", dropout=0.0).run()
     run_in_two_processes(tmp_path)
-    expected, weights = losses_of(tmp_path / "one"), load_weights(tmp_path / "one")[0]
+    expected, weights = losses_of(tmp_path / "one"), read_weights(tmp_path / "one")[0]
     for strategy in ("ddp", "fsdp"):
         assert losses_of(tmp_path / strategy) == pytest.approx(expected, rel=1e-5)
-        found = load_weights(tmp_path / strategy)[0]
+        found = read_weights(tmp_path / strategy)[0]
         assert found.keys() == weights.keys()
         for name in found:
             torch.testing.assert_close(found[name], weights[name], atol=1e-5, rtol=1e-4)

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tests.training.tiny import losses_of, tiny_trainer
-from tokenselect.training.checkpoint import load_weights
 from tokenselect.training.learner import Learner
 from tokenselect.training.step import NonFiniteLossError
+from tokenselect.weights import read_weights
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -26,7 +26,7 @@ def one_thread():
 
 def assert_same_weights(ours: Path, theirs: Path) -> None:
     """Compare the last weights of two runs bit by bit."""
-    first, second = load_weights(ours / "last")[0], load_weights(theirs / "last")[0]
+    first, second = read_weights(ours / "last")[0], read_weights(theirs / "last")[0]
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
 
@@ -90,7 +90,7 @@ def test_resuming_a_new_run_starts_it(tmp_path):
 def test_the_average_of_the_weights_is_what_is_saved(tmp_path):
     trainer = tiny_trainer(tmp_path, ema=0.9)
     trainer.run()
-    saved = load_weights(tmp_path / "last")[0]
+    saved = read_weights(tmp_path / "last")[0]
     last = trainer.learner.model.state_dict()
     assert trainer.learner.average is not None
     for name, value in trainer.learner.average.weights.items():
@@ -111,7 +111,7 @@ def test_a_loss_that_is_not_finite_says_where_and_what_to_try(tmp_path, monkeypa
     ) as stop:
         trainer.run()
     assert "--schedule.rate" in str(stop.value)
-    assert load_weights(tmp_path / "last")[1]["step"] == 2
+    assert read_weights(tmp_path / "last")[1]["step"] == 2
 
 
 def test_metrics_tell_rate_speed_and_validation(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tokenselect.training.recipe import read_recipe
-from tokenselect.training.weights import build_model
+from tokenselect.training.trained import build_model
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 NAMES = [path.stem for path in RECIPES]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tokenselect.training.build_data import PARTS, ClipSet, build_test_set
 from tokenselect.training.distributed import default_device
 from tokenselect.training.recall import measure_recall
 from tokenselect.training.recipe import DataRecipe, PartRecipe
-from tokenselect.training.weights import TrainedModel, load_trained
+from tokenselect.training.trained import TrainedModel, load_trained
 
 
 def evaluate(
@@ -130,7 +131,7 @@ def test(
     return results
 
 
-def accuracy_values(accuracy: Accuracy, class_names: list[str]) -> dict[str, Any]:
+def accuracy_values(accuracy: Accuracy, class_names: Sequence[str]) -> dict[str, Any]:
     """Give an accuracy as plain values; a class without videos has None."""
     shares = [None if share != share else share for share in accuracy.per_class.tolist()]
     return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from torch.utils.data import DataLoader
 from tokenselect.data import mix_clips, seeded_generator
 from tokenselect.evaluation import count_answers
 from tokenselect.insertion import set_sigma
+from tokenselect.pretrained.saved import describe_model
 from tokenselect.training.build_data import ClipSet, build_test_set, build_train_set
 from tokenselect.training.distributed import Processes, spread, sum_over_processes, unwrap
 from tokenselect.training.ema import WeightAverage
@@ -25,7 +25,7 @@ from tokenselect.training.order import EpochOrder, ProcessShare, build_loader
 from tokenselect.training.recipe import Recipe, ScheduleRecipe
 from tokenselect.training.schedules import RateSchedule, SigmaSchedule
 from tokenselect.training.step import Batch, Precision
-from tokenselect.training.weights import build_model, start_from
+from tokenselect.training.trained import build_model
 
 
 def checkpoint_activations(model: nn.Module) -> None:
@@ -43,8 +43,6 @@ def build_learner(
     model = build_model(
         recipe.model, num_classes=num_classes, frames=recipe.data.frames, size=recipe.data.size
     ).to(processes.device)
-    if recipe.model.weights is not None:
-        start_from(model, Path(recipe.model.weights))
     selects = hasattr(model, "token_selectors")
     if recipe.model.activation_checkpointing:
         checkpoint_activations(model)
@@ -140,14 +138,12 @@ def build_trainer(recipe: Recipe, processes: Processes) -> Trainer:
         parts=schedule.accumulation,
     )
     num_classes = recipe.data.num_classes or len(clips.class_names)
+    learner = build_learner(
+        recipe, processes, num_classes=num_classes, steps_per_epoch=order.batches_per_epoch
+    )
     return Trainer(
         folder=recipe.folder,
-        learner=build_learner(
-            recipe,
-            processes,
-            num_classes=num_classes,
-            steps_per_epoch=order.batches_per_epoch,
-        ),
+        learner=learner,
         loader=build_loader(
             clips.dataset,
             order,
@@ -159,6 +155,7 @@ def build_trainer(recipe: Recipe, processes: Processes) -> Trainer:
         epochs=schedule.epochs,
         validate=build_validation(build_test_set(recipe.data, "val"), recipe, processes),
         metadata={
+            "model": describe_model(unwrap(learner.model)),
             "recipe": recipe.to_dict(),
             "num_classes": num_classes,
             "class_names": list(clips.class_names),

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
-WEIGHTS, STATE = "model.safetensors", "training.pt"
+from tokenselect.weights.files import WEIGHTS
+
+STATE = "training.pt"
 LINKS = ("last", "best")
 
 
@@ -84,39 +85,6 @@ def drop_unlinked(run: Path) -> None:
     for folder in [*run.glob("step-*"), *run.glob(".step-*")]:
         if folder.name not in kept:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def find_checkpoint(path: Path) -> Path:
-    """Find the weights' file in a run's folder (its best, else its last), in a checkpoint, or here.
-
-    Args:
-        path: a run's folder, a checkpoint's folder or a .safetensors file.
-    """
-    if path.is_file():
-        return path
-    for folder in (path, path / "best", path / "last"):
-        if (folder / WEIGHTS).is_file():
-            return folder / WEIGHTS
-    raise FileNotFoundError(
-        f"no checkpoint at {path}: give a run's folder (with best/ or last/ in it), a checkpoint's "
-        f"folder (with {WEIGHTS} in it) or a .safetensors file"
-    )
-
-
-def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read weights and metadata of the checkpoint that `find_checkpoint` finds at `path`."""
-    file = find_checkpoint(path)
-    with safe_open(file, framework="pt") as opened:
-        text = opened.metadata() or {}
-    return load_file(file), {name: parse(value) for name, value in text.items()}
-
-
-def parse(text: str) -> Any:
-    """Read JSON; text that is none (other programs write such metadata) stays as it is."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
 
 
 def load_state(run: Path) -> dict[str, Any] | None:

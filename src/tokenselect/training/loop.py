@@ -13,12 +13,13 @@ from typing import Any
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tokenselect.training.checkpoint import load_state, load_weights, save_checkpoint
+from tokenselect.training.checkpoint import load_state, save_checkpoint
 from tokenselect.training.distributed import main_process_says, wait_for_all
 from tokenselect.training.learner import Learner
 from tokenselect.training.order import EpochOrder
 from tokenselect.training.report import RunReport
 from tokenselect.training.step import Batch, NonFiniteLossError
+from tokenselect.weights import read_weights
 
 ADVICE = (
     "Try a lower --schedule.rate, a longer --schedule.warmup_epochs, a smaller "
@@ -71,7 +72,7 @@ class Trainer:
         state = load_state(self.folder)
         if state is None:
             return False
-        weights, _ = load_weights(self.folder / "last")
+        weights, _ = read_weights(self.folder / "last")
         self.learner.restore(weights, state["learner"])
         self.step, self.best = state["step"], state["best"]
         return True

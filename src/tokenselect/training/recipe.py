@@ -87,8 +87,9 @@ class ModelRecipe:
         method: "stts" or a baseline; `tokenselect.selectors.METHODS` lists them.
         scorer: "paper", "anchor-features" or "released".
         is_tokenwise: select patches one by one instead of regions (paper, Table 6).
-        weights: checkpoint to start from; a dense one serves every plan. A head of another number
-            of classes is left out.
+        weights: to start from: a run's folder, a file of ours or of another framework, or the name
+            of public ones. Dense ones serve every plan, and a classifier of other classes is left
+            out.
         activation_checkpointing: recompute the blocks in the backward pass to save memory.
         compile: run the model through torch.compile.
     """
