@@ -39,7 +39,7 @@ SLOWFAST: Renaming = [
     (r"^(blocks\.\d+)\.norm1\.", r"\1.norm_attention."),
     (r"^(blocks\.\d+)\.norm2\.", r"\1.norm_mlp."),
     (r"^(blocks\.\d+)\.proj\.", r"\1.widen."),
-    (r"^(blocks\.\d+)\.attn\.proj\.", r"\1.attention.project."),
+    (r"^(blocks\.\d+)\.attn\.proj\.", r"\1.project."),
     (r"^(blocks\.\d+)\.attn\.(pool_[qkv])\.", r"\1.attention.\2.conv."),
     (r"^(blocks\.\d+)\.attn\.norm_([qkv])\.", r"\1.attention.pool_\2.norm."),
     (r"^(blocks\.\d+)\.attn\._attention_(pool_[qkv])\.pool\.", r"\1.attention.\2.conv."),
