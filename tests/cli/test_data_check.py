@@ -7,6 +7,7 @@ import pytest
 
 from tests.data.numbered_frames import numbered_clip
 from tokenselect.cli.data import check
+from tokenselect.cli.main import main
 from tokenselect.data import write_video
 
 
@@ -44,3 +45,10 @@ def test_json_lists_every_problem(folder, capsys):
         check(str(annotations), min_frames=8, json=True, quick=True)
     details = json.loads(capsys.readouterr().out)["details"]
     assert [problem["kind"] for problem in details] == ["missing", "duplicate"]
+
+
+def test_the_command_takes_columns_and_rows(folder, capsys):
+    (folder / "clips.tsv").write_text("path\tlabel\tpart\nrun/one.mp4\t3\ta\ngone.mp4\t4\tb\n")
+    main(["data", "check", str(folder / "clips.tsv"), "--table.where", '{"part": "a"}',
+          "--min_frames", "8", "--json"])  # fmt: skip
+    assert json.loads(capsys.readouterr().out)["videos"] == 1

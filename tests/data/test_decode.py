@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+import tokenselect.data.decode as decode_module
 import tokenselect.data.packets as packets_module
 from tests.data.numbered_frames import numbered_clip, read_numbers
 from tokenselect.data import FrameFolder, VideoReader, open_video, write_video
+from tokenselect.data.packets import open_stream
 
 B_FRAMES = {"g": "12", "bf": "3", "preset": "veryfast"}
 OPEN_GROUPS = {"g": "12", "bf": "3", "x264-params": "open-gop=1:b-pyramid=2"}
@@ -113,3 +115,17 @@ def test_a_folder_of_pictures_reads_like_a_file(tmp_path):
 def test_only_rgb_clips_are_written(tmp_path, shape):
     with pytest.raises(ValueError, match="frames must be"):
         write_video(tmp_path / "clip.mp4", torch.zeros(shape, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize(("worker", "threads"), [(None, 0), (object(), 1)])
+def test_a_worker_of_a_data_loader_decodes_in_one_thread(tmp_path, monkeypatch, worker, threads):
+    write_video(tmp_path / "clip.mp4", numbered_clip(5))
+    monkeypatch.setattr(decode_module, "get_worker_info", lambda: worker)
+    opened = []
+    monkeypatch.setattr(
+        decode_module,
+        "open_stream",
+        lambda path, *, threads: opened.append(threads) or open_stream(path, threads=threads),
+    )
+    VideoReader(tmp_path / "clip.mp4").read([3])
+    assert opened == [threads]

@@ -14,6 +14,7 @@ from tokenselect.data import (
     seeded_generator,
     transforms,
 )
+from tokenselect.data.draws import draw_uniform
 
 
 def noise(t: int = 3, h: int = 17, w: int = 22) -> Tensor:
@@ -113,6 +114,18 @@ def test_half_of_the_operations_happen():
         frames = randaugment.rand_augment(noise(), num_ops=1, generator=seeded_generator(seed))
         changed += not torch.equal(frames, noise())
     assert 18 <= changed <= 42
+
+
+def test_jitter_is_the_three_changes_one_after_another():
+    frames = noise().clamp(60, 120)  # no value leaves 0 … 255 on the way
+    ours = transforms.jitter_colors(frames, 0.3, generator=seeded_generator(3))
+    generator, expected = seeded_generator(3), frames
+    changes = [colors.adjust_brightness, colors.adjust_contrast, colors.adjust_saturation]
+    for number in torch.randperm(3, generator=generator).tolist():
+        factor = draw_uniform(0.7, 1.3, generator=generator)
+        expected = changes[number](expected, factor)
+    assert (ours.int() - expected.int()).abs().max() <= 3  # three times cut to whole numbers
+    assert not torch.equal(ours, frames)
 
 
 def test_resizing_the_short_side_keeps_the_shape():

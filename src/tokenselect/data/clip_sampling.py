@@ -15,7 +15,7 @@ from typing import Protocol
 
 from torch import Generator
 
-from tokenselect.data.draws import draw_integer, draw_uniform
+from tokenselect.data.draws import draw_integer, draw_shares
 
 
 class Sampler(Protocol):
@@ -82,13 +82,12 @@ class SegmentSampler:
 
     def _clip(self, num_frames: int, number: int, generator: Generator | None) -> list[int]:
         length = num_frames / self.clip_frames
-        frames = []
-        for segment in range(self.clip_frames):
-            share = (number + 0.5) / self.num_clips
-            if generator is not None:
-                share = draw_uniform(0, 1, generator=generator)
-            frames.append(min(int((segment + share) * length), num_frames - 1))
-        return frames
+        if generator is None:
+            shares = [(number + 0.5) / self.num_clips] * self.clip_frames
+        else:
+            shares = draw_shares(self.clip_frames, generator=generator)
+        places = (segment + share for segment, share in enumerate(shares))
+        return [min(int(place * length), num_frames - 1) for place in places]
 
     def __repr__(self) -> str:
         return f"SegmentSampler({self.clip_frames}, num_clips={self.num_clips})"

@@ -152,12 +152,11 @@ class VideoDataset(Dataset[Example]):
         finally:
             source.close()
         parts = frames.split([len(clip) for clip, _ in clips])
-        return torch.cat(
-            [
-                self.transform(part, generator=generator)
-                for part, (_, generator) in zip(parts, clips, strict=True)
-            ]
-        )
+        views = [
+            self.transform(part, generator=generator)
+            for part, (_, generator) in zip(parts, clips, strict=True)
+        ]
+        return views[0] if len(views) == 1 else torch.cat(views)
 
     def _sample(self, num_frames: int, generator: Generator) -> list[list[int]]:
         return self.sampler(num_frames, generator=generator if self.is_training else None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import torch
 from torch import Generator
@@ -9,14 +11,18 @@ from torch import Generator
 
 def seeded_generator(*numbers: int) -> Generator:
     """Return a generator for a tuple such as (seed, epoch, index): other numbers, other draws."""
-    # The length goes in because (1, 2) and (1, 2, 0) would be the same to numpy.
-    state = np.random.SeedSequence([len(numbers), *(number % (1 << 64) for number in numbers)])
-    return Generator().manual_seed(int(state.generate_state(1, np.uint64)[0] >> 1))
+    digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
+    return Generator().manual_seed(int.from_bytes(digest) >> 1)
 
 
 def draw_uniform(low: float, high: float, *, generator: Generator) -> float:
     """Draw a number between `low` and `high`."""
     return low + (high - low) * torch.rand((), generator=generator, dtype=torch.float64).item()
+
+
+def draw_shares(count: int, *, generator: Generator) -> list[float]:
+    """Draw `count` numbers between 0 and 1."""
+    return torch.rand(count, generator=generator, dtype=torch.float64).tolist()
 
 
 def draw_integer(low: int, high: int, *, generator: Generator) -> int:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from tokenselect.data.colors import average_gray, black, blend_, gray
+from tokenselect.data.colors import LUMA
 from tokenselect.data.draws import draw_integer, draw_uniform, happens
 
 Box = tuple[int, int, int, int]  # top, left, height, width
@@ -79,13 +79,23 @@ def draw_resized_box(
 
 
 def jitter_colors(frames: Tensor, strength: float, *, generator: Generator) -> Tensor:
-    """Change brightness, contrast and saturation by factors around 1, in random order."""
-    values = frames.float()
-    poorest = [black, average_gray, gray]
-    for number in torch.randperm(len(poorest), generator=generator).tolist():
+    """Change brightness, contrast and saturation by factors around 1, in random order.
+
+    The three make one linear map of the colours, so that pixels are touched once.
+    """
+    luma, start = torch.tensor(LUMA), frames.float()
+    means = start.mean(dim=(2, 3))  # (t, 3)
+    matrix, offset = torch.eye(3), torch.zeros_like(means)
+    for number in torch.randperm(3, generator=generator).tolist():
         factor = draw_uniform(max(0.0, 1 - strength), 1 + strength, generator=generator)
-        blend_(values, poorest[number](values), factor)
-    return values.to(torch.uint8)
+        step, shift = factor * torch.eye(3), torch.zeros(1)
+        if number == 1:  # contrast: towards the average brightness of each frame
+            shift = (1 - factor) * ((means @ matrix.T + offset) @ luma)[:, None]
+        elif number == 2:  # saturation: towards the brightness of each pixel
+            step += (1 - factor) * luma
+        matrix, offset = step @ matrix, offset @ step.T + shift
+    mixed = matrix @ start.flatten(2)  # (t, 3, h·w)
+    return mixed.add_(offset[..., None]).clamp_(0, 255).to(torch.uint8).view(frames.shape)
 
 
 def normalize(frames: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:

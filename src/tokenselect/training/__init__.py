@@ -1,1 +1,0 @@
-"""Training: recipes, the loop, checkpoints; from one process to many machines."""
