@@ -106,7 +106,7 @@ def attend_slowly(attention, tokens, thw, *, num_prefix):
         values = pool(v[..., part], attention.pool_v)
         shares.append((queries @ keys.mT / d**0.5).softmax(-1))
         outputs.append(shares[-1] @ values)
-    return attention.project(torch.cat(outputs, -1)), torch.stack(shares, 1)
+    return torch.cat(outputs, -1), torch.stack(shares, 1)
 
 
 @pytest.mark.parametrize("q_stride", [(1, 1, 1), (1, 2, 2)], ids=str)

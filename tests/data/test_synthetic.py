@@ -26,6 +26,16 @@ def test_a_clip_depends_on_seed_split_and_index_alone(clips):
         assert not torch.equal(clips[7][0], other[7][0])
 
 
+def test_epochs_bring_new_clips_in_training_only(clips):
+    fresh = SyntheticActions(40, frames=13, size=(40, 52), seed=3, is_training=True)
+    first, still = fresh[7][0], clips[7][0]
+    assert torch.equal(first, still)
+    for dataset in (fresh, clips):
+        dataset.set_epoch(1)
+    assert not torch.equal(fresh[7][0], first)
+    assert torch.equal(clips[7][0], still)
+
+
 def test_reading_another_clip_first_changes_nothing(clips):
     first = clips[1][0]
     clips[2]
@@ -39,7 +49,7 @@ def test_classes_are_equally_common(clips):
 def test_the_mark_shows_in_the_true_frames_and_nowhere_else(clips):
     for index in range(16):
         video = clips.video(index).float()
-        redness = video[..., 0] - video[..., 1:].amax(dim=-1)  # (t, h, w)
+        redness = video[:, 0] - video[:, 1:].amax(dim=1)  # (t, h, w)
         is_marked = (redness > 120).flatten(1).sum(dim=1) > 4
         assert torch.equal(is_marked, clips.truth(index).frames)
 
@@ -47,7 +57,7 @@ def test_the_mark_shows_in_the_true_frames_and_nowhere_else(clips):
 def test_the_true_box_holds_the_mark(clips):
     for index in range(16):
         truth, video = clips.truth(index), clips.video(index).float()
-        redness = video[..., 0] - video[..., 1:].amax(dim=-1)  # (t, h, w)
+        redness = video[:, 0] - video[:, 1:].amax(dim=1)  # (t, h, w)
         for frame in truth.frames.nonzero().flatten():
             x0, y0, x1, y1 = truth.boxes[frame].int().tolist()
             inside = redness[frame, y0:y1, x0:x1]

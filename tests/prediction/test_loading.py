@@ -6,6 +6,7 @@ from safetensors.torch import save_file
 
 from tokenselect import create_model
 from tokenselect.prediction.loading import DEFAULT_PLAN, open_model
+from tokenselect.pretrained import save_model
 
 SMALL = {"frames": 8, "size": 32}
 
@@ -51,7 +52,7 @@ def test_a_trained_selector_serves_another_ratio_at_its_site(checkpoint):
 
 def test_a_site_without_a_trained_selector_is_refused(checkpoint):
     folder, _ = checkpoint
-    with pytest.raises(ValueError, match=r"selects at T2, where .* \(it has S4, T0\); .*motion"):
+    with pytest.raises(ValueError, match=r"selects at T2, where .* \(they have S4, T0\); .*motion"):
         open_model(checkpoint=folder, plan="T2_0.5")
     assert str(open_model(checkpoint=folder, plan="T2_0.5", method="motion").plan) == "T2_0.5"
 
@@ -66,6 +67,31 @@ def test_another_plan_shares_the_weights_and_leaves_the_first_alone(checkpoint):
     assert torch.equal(loaded.model(clip), before)
     again = dense.with_plan(loaded.plan)
     assert torch.equal(again.model(clip), before)
+
+
+def test_a_saved_model_is_a_checkpoint_too(tmp_path):
+    model = create_model("video_swin_mini", plan="T0_0.5", num_classes=2, **SMALL).eval()
+    file = save_model(model, tmp_path / "swin.safetensors", class_names=["x", "y"])
+    loaded = open_model(checkpoint=file)
+    clip = torch.randn(loaded.rule.shape)
+    assert torch.equal(loaded.model(clip), model(clip))
+    assert loaded.class_names == ["x", "y"] and loaded.rule.stride == 2
+
+
+def test_weights_fill_a_named_model_and_say_if_its_selectors_are_not_trained(tmp_path):
+    model = create_model("mvit_mini", num_classes=5).eval()
+    save_file(model.state_dict(), tmp_path / "w.safetensors")
+    loaded = open_model("mvit_mini", weights=str(tmp_path / "w.safetensors"))
+    clip = torch.randn(loaded.rule.shape)
+    assert torch.equal(loaded.model(clip), model(clip))
+    assert len(loaded.class_names) == 5 and loaded.remarks == []
+    assert "not trained" in loaded.with_plan("T0_0.5").remarks[0]
+    assert loaded.with_plan("T0_0.5", method="motion").remarks == []
+
+
+def test_weights_need_the_name_of_their_model():
+    with pytest.raises(ValueError, match="need the name of their model"):
+        open_model(weights="kinetics400")
 
 
 def test_random_weights_are_the_same_each_time_and_said_to_be_random():
@@ -88,10 +114,10 @@ def test_wrong_checkpoints_say_what_is_wrong(tmp_path):
     with pytest.raises(FileNotFoundError, match="no checkpoint at"):
         open_model(checkpoint=tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"not weights")
-    with pytest.raises(ValueError, match="is no safetensors file"):
+    with pytest.raises(ValueError, match="is neither a safetensors nor a torch file"):
         open_model(checkpoint=tmp_path)
     save_file({"a": torch.zeros(1)}, tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match="holds no recipe"):
+    with pytest.raises(ValueError, match="holds weights but not what builds their model"):
         open_model(checkpoint=tmp_path)
     with pytest.raises(ValueError, match="give a model or a checkpoint"):
         open_model("mvit_mini", checkpoint=tmp_path)

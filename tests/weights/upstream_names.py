@@ -32,7 +32,7 @@ def slowfast(model: nn.Module, *, is_fused: bool = True) -> State:
         theirs |= _pair(ours, f"{block}.mlp.fc1", f"{block}.mlp.expand")
         theirs |= _pair(ours, f"{block}.mlp.fc2", f"{block}.mlp.contract")
         theirs |= _pair(ours, f"{block}.proj", f"{block}.widen")
-        theirs |= _pair(ours, f"{block}.attn.proj", f"{block}.attention.project")
+        theirs |= _pair(ours, f"{block}.attn.proj", f"{block}.project")
         theirs |= _qkv(ours, block, is_fused)
         for letter in "qkv":
             pool = f"{block}.attention.pool_{letter}"

@@ -18,7 +18,8 @@ from tokenselect.prediction.answers import (
     answer_videos,
     cost_of,
 )
-from tokenselect.prediction.loading import LoadedModel, open_model
+from tokenselect.prediction.loaded import LoadedModel
+from tokenselect.prediction.loading import open_model
 from tokenselect.prediction.sources import find_videos
 
 DETAILED = 3  # up to so many videos get a table each
@@ -28,6 +29,7 @@ def predict(
     videos: list[str],
     model: str | None = None,
     checkpoint: str | None = None,
+    weights: str | None = None,
     plan: str | None = None,
     method: str | None = None,
     class_names: str | None = None,
@@ -45,9 +47,11 @@ def predict(
     Args:
         videos: files, folders, patterns, http addresses, a camera's number, or sample (sample:0 to
             sample:7, or samples for all).
-        model: name of a model with random weights, for example mvit_b16.
+        model: name of a model, for example mvit_b16; its weights are random unless given.
         checkpoint: run folder or .safetensors file of a trained model; without model and
             checkpoint, the small one of the package.
+        weights: of the named model: a file of any known layout, or public ones by name, for
+            example kinetics400.
         plan: what to keep, for example T0_0.6-S4_0.9, in place of the checkpoint's own.
         method: how to select, for example motion, in place of the checkpoint's own.
         class_names: file with the names of the classes, if the checkpoint does not know them.
@@ -67,6 +71,7 @@ def predict(
         loaded = open_model(
             model,
             checkpoint=checkpoint,
+            weights=weights,
             plan=plan,
             method=method,
             class_names=class_names,
@@ -111,7 +116,7 @@ def print_json(
         "size": list(loaded.rule.size),
         "views": views,
         "device": str(next(loaded.model.parameters()).device),
-        "notes": loaded.notes,
+        "notes": loaded.remarks,
         "cost_of_a_view": asdict(costs),
         "videos": [answer_to_dict(answer, loaded, top=top) for answer in answers],
     }
@@ -129,7 +134,7 @@ def print_tables(
     else:
         print_list(console, loaded, answers)
     console.print(cost_table(loaded, costs, views=views))
-    for note in loaded.notes:
+    for note in loaded.remarks:
         console.print(f"[yellow]Note:[/] {escape(note)}")
 
 

@@ -11,7 +11,8 @@ from tokenselect.cli.predict import best_device
 from tokenselect.cli.progress import telling
 from tokenselect.plan import SelectionPlan, Site
 from tokenselect.prediction.explain import explain_video
-from tokenselect.prediction.loading import DEFAULT_PLAN, LoadedModel, open_model
+from tokenselect.prediction.loaded import LoadedModel
+from tokenselect.prediction.loading import DEFAULT_PLAN, open_model
 from tokenselect.prediction.sources import find_videos
 from tokenselect.visualization.explanation import Explanation
 from tokenselect.visualization.film_strip import draw_film_strip
@@ -26,6 +27,7 @@ def visualize(
     out: str = "kept.html",
     model: str | None = None,
     checkpoint: str | None = None,
+    weights: str | None = None,
     plan: str | None = None,
     method: str | None = None,
     class_names: str | None = None,
@@ -41,9 +43,10 @@ def visualize(
         video: file, folder of pictures, http address, camera's number, or sample.
         out: where to write; .png is a film strip, .mp4 and .gif an overlay of the clip, .html a
             report with everything.
-        model: name of a model with random weights, for example mvit_b16.
+        model: name of a model, for example mvit_b16; its weights are random unless given.
         checkpoint: run folder or .safetensors file of a trained model; without model and
             checkpoint, the small one of the package.
+        weights: of the named model: a file of any known layout, or public ones by name.
         plan: what to keep; several with commas between are set side by side.
         method: how to select, for example motion, which needs no training.
         class_names: file with the names of the classes, if the checkpoint does not know them.
@@ -58,6 +61,7 @@ def visualize(
         loaded = open_model(
             model,
             checkpoint=checkpoint,
+            weights=weights,
             method=method,
             class_names=class_names,
             device=device or best_device(),

@@ -74,8 +74,8 @@ class Scene:
 class SyntheticActions(Dataset[tuple[Tensor, int]]):
     """Endless source of synthetic clips, of which the first `num_clips` make the data set.
 
-    Clip i depends on (seed, split, i, frames, size) alone, so a longer set begins with the
-    shorter one, and the splits never share a clip.
+    Clip i depends on (seed, split, i, frames, size) alone, and in training on the epoch, so a
+    longer set begins with the shorter one, and the splits never share a clip.
     """
 
     class_names: Sequence[str] = CLASS_NAMES
@@ -89,6 +89,7 @@ class SyntheticActions(Dataset[tuple[Tensor, int]]):
         seed: int = 0,
         split: Split = "train",
         movers: int = 4,
+        is_training: bool = False,
     ) -> None:
         """Check the sizes; nothing is drawn before a clip is asked for.
 
@@ -99,6 +100,7 @@ class SyntheticActions(Dataset[tuple[Tensor, int]]):
             seed: another seed gives other clips.
             split: each split has clips of its own.
             movers: moving shapes, the target and the decoy among them.
+            is_training: make new clips in each epoch, so that none is seen twice.
         """
         self.size = (size, size) if isinstance(size, int) else size
         if num_clips < 1 or frames < 4 or min(self.size) < 32 or movers < 2:
@@ -110,6 +112,12 @@ class SyntheticActions(Dataset[tuple[Tensor, int]]):
             raise ValueError(f"split must be one of {SPLITS}, got {split!r}")
         self.num_clips, self.frames, self.movers = num_clips, frames, movers
         self.key = (seed, SPLITS.index(split))
+        self.is_training = is_training
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # with the workers
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the clips those of `epoch`, in training; call it before iterating."""
+        self._epoch.fill_(epoch)
 
     def __len__(self) -> int:
         return self.num_clips
@@ -122,9 +130,9 @@ class SyntheticActions(Dataset[tuple[Tensor, int]]):
         return torch.from_numpy(pixels), scene.label
 
     def video(self, index: int) -> Tensor:
-        """Return the clip as a video would hold it: (t, h, w, 3) uint8."""
+        """Return the clip as a video would hold it: (t, 3, h, w) uint8."""
         _, pixels = self._draw(index)
-        return torch.from_numpy(pixels).mul(255).round().to(torch.uint8).permute(1, 2, 3, 0)
+        return torch.from_numpy(pixels).mul(255).round().to(torch.uint8).transpose(0, 1)
 
     def truth(self, index: int) -> Truth:
         """Return which frames and which box in each decide the class of clip `index`."""
@@ -142,7 +150,8 @@ class SyntheticActions(Dataset[tuple[Tensor, int]]):
     def _scene(self, index: int) -> tuple[Scene, np.random.Generator]:
         if not 0 <= index < self.num_clips:
             raise IndexError(f"index must be in [0, {self.num_clips}), got {index}")
-        rng = np.random.default_rng((*self.key, index))
+        epoch = int(self._epoch) if self.is_training else 0
+        rng = np.random.default_rng((*self.key, index, epoch))
         label = index % len(CLASS_NAMES)
         return plan_scene(rng, label, self.frames, self.size, self.movers), rng
 

@@ -10,7 +10,7 @@ import torch
 
 from tokenselect.data import VideoError
 from tokenselect.prediction.costs import count_gmacs, time_forwards
-from tokenselect.prediction.loading import LoadedModel
+from tokenselect.prediction.loaded import LoadedModel
 from tokenselect.prediction.predict import Moment, Timeline, predict_video
 from tokenselect.prediction.sources import Video
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from tokenselect.data import FrameSource
 from tokenselect.prediction.clip_rule import ClipRule
 from tokenselect.prediction.costs import layer_costs, time_forwards
-from tokenselect.prediction.loading import LoadedModel
+from tokenselect.prediction.loaded import LoadedModel
 from tokenselect.prediction.recording import (
     Recording,
     block_strides,
@@ -62,7 +62,8 @@ def explain_video(
         tell_plan(loaded, recording, clip, milliseconds=latency.get(str(loaded.plan)))
         for loaded, recording in zip(models, recordings, strict=True)
     ]
-    return Explanation(first.name, first.class_names, clip, plans, list(first.notes))
+    notes = list(dict.fromkeys(remark for loaded in models for remark in loaded.remarks))
+    return Explanation(first.name, first.class_names, clip, plans, notes)
 
 
 def choose_frames(

@@ -1,111 +1,50 @@
-"""Models ready to look at videos: from a name, from a checkpoint, or the one in the package."""
+"""Models for predictions: by name, from a checkpoint, or the one in the package."""
 
 from __future__ import annotations
 
-import copy
-import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from tokenselect.data.class_names import read_class_names
 from tokenselect.data.synthetic import CLASS_NAMES
-from tokenselect.insertion import insert_selectors, remove_selectors
-from tokenselect.models import create_model
+from tokenselect.models import create_model, find_weights
 from tokenselect.plan import SelectionPlan
 from tokenselect.prediction.clip_rule import ClipRule, rule_of_model, rule_of_recipe
+from tokenselect.prediction.loaded import SELECTORS, LoadedModel
+from tokenselect.pretrained.saved import build_described
+from tokenselect.weights import load_weights, public_weights, read_weights
+from tokenselect.weights.formats import convert
+from tokenselect.weights.released import is_scorer
 
 EMBEDDED = Path(__file__).parents[1] / "assets" / "synthetic_mvit_mini.safetensors"
 DEFAULT_MODEL, DEFAULT_PLAN = "mvit_mini", "T0_0.6-S4_0.5"
-SELECTORS = "token_selectors."
-UNLEARNED = ("random", "uniform", "attention", "motion", "novelty")
-
-
-@dataclass(frozen=True)
-class LoadedModel:
-    """A model with all that its use needs.
-
-    Attributes:
-        name: of the model.
-        model: in evaluation mode, with the selectors of `plan`.
-        plan: what it selects.
-        method: how.
-        class_names: of its outputs.
-        rule: how it wants its clips.
-        notes: what whoever reads its answers must know.
-        weights: of a checkpoint, among them trained selectors; empty for random weights.
-    """
-
-    name: str
-    model: nn.Module
-    plan: SelectionPlan
-    method: str
-    class_names: list[str]
-    rule: ClipRule
-    notes: list[str] = field(default_factory=list)
-    weights: dict[str, Tensor] = field(default_factory=dict)
-
-    def with_plan(self, plan: SelectionPlan | str, *, method: str | None = None) -> LoadedModel:
-        """Give the same model under another plan; both share the backbone's weights."""
-        plan, method = SelectionPlan.of(plan), method or self.method
-        model = remove_selectors(share_weights(self.model))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            insert_selectors(model, plan, method=method)
-        fill_selectors(model, self.weights, plan)
-        return replace(self, model=model.eval(), plan=plan, method=method)
-
-
-def share_weights(model: nn.Module) -> nn.Module:
-    """Copy a model but not its parameters and buffers."""
-    shared = [*model.parameters(), *model.buffers()]
-    return copy.deepcopy(model, {id(tensor): tensor for tensor in shared})
-
-
-def fill_selectors(model: nn.Module, weights: dict[str, Tensor], plan: SelectionPlan) -> None:
-    """Load trained selectors; a site at the same block serves whatever it keeps."""
-    own = {name: value for name, value in model.state_dict().items() if name.startswith(SELECTORS)}
-    if not weights or not own:
-        return
-    if not own.keys() <= weights.keys():
-        untrained = ", ".join(_labels(own.keys() - weights.keys()))
-        trained = ", ".join(_labels(name for name in weights if name.startswith(SELECTORS)))
-        raise ValueError(
-            f"plan {str(plan)!r} selects at {untrained}, where the checkpoint has no trained "
-            f"selector (it has {trained or 'none'}); methods that need no training: "
-            f"{', '.join(UNLEARNED)}"
-        )
-    model.load_state_dict({name: weights[name] for name in own}, strict=False)
-
-
-def _labels(names: Iterable[str]) -> list[str]:
-    """List the sites that parameters of selectors belong to."""
-    return sorted({name.removeprefix(SELECTORS).split(".")[0] for name in names})
+Size = int | tuple[int, int]
 
 
 def open_model(
     name: str | None = None,
     *,
     checkpoint: str | Path | None = None,
+    weights: str | None = None,
     plan: str | None = None,
     method: str | None = None,
     class_names: str | Path | None = None,
-    size: int | tuple[int, int] | None = None,
+    size: Size | None = None,
     device: str = "cpu",
 ) -> LoadedModel:
     """Build a model for predictions.
 
     Args:
-        name: of a model with random weights; None for a checkpoint's.
-        checkpoint: a run's folder, a checkpoint's folder or a .safetensors file; None, where no
-            name is given either, for the one in the package.
-        plan: in place of the checkpoint's.
+        name: of a model; None for a checkpoint's.
+        checkpoint: a run's folder, a checkpoint's folder or a file that says what it is of; None,
+            where no name is given either, for the one in the package.
+        weights: of a named model, as `create_model` takes them; None for random ones.
+        plan: in place of the checkpoint's; of a named model, None for dense.
         method: in place of the checkpoint's.
         class_names: file with one name a line, or JSON.
         size: of the frames that a named model sees, if not its own.
@@ -113,15 +52,22 @@ def open_model(
     """
     if name is not None and checkpoint is not None:
         raise ValueError(f"give a model or a checkpoint, got {name!r} and {str(checkpoint)!r}")
+    if weights is not None and name is None:
+        raise ValueError(f"weights {weights!r} need the name of their model, --model")
     if checkpoint is None and name is None and EMBEDDED.is_file():
         checkpoint = EMBEDDED
     if checkpoint is not None:
-        loaded = from_checkpoint(Path(checkpoint), plan=plan, method=method)
+        loaded = from_checkpoint(checkpoint, plan=plan, method=method)
+    elif name is not None and weights is not None:
+        loaded = from_weights(name, weights, plan=plan, method=method, size=size)
     else:
-        loaded = from_name(name, plan=plan, method=method or "stts", size=size)
+        loaded = from_name(name, plan=plan, method=method, size=size)
     loaded.model.to(torch.device(device))
-    if class_names is None:
-        return loaded
+    return loaded if class_names is None else name_classes(loaded, class_names)
+
+
+def name_classes(loaded: LoadedModel, class_names: str | Path) -> LoadedModel:
+    """Take the names of the classes from a file."""
     names = read_class_names(class_names)
     if len(names) != len(loaded.class_names):
         raise ValueError(
@@ -132,73 +78,97 @@ def open_model(
 
 
 def from_name(
-    name: str | None, *, plan: str | None, method: str, size: int | tuple[int, int] | None
+    name: str | None, *, plan: str | None, method: str | None, size: Size | None
 ) -> LoadedModel:
     """Build a model with random weights, the same ones each time."""
     is_default = name is None
     name = name or DEFAULT_MODEL
-    chosen = SelectionPlan.of(DEFAULT_PLAN if plan is None and is_default else plan)
-    class_count = len(CLASS_NAMES) if is_default else 400
+    plan = DEFAULT_PLAN if plan is None and is_default else plan
+    method = method or "stts"
+    names = list(CLASS_NAMES) if is_default else number_classes(400)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = create_model(name, plan=chosen, num_classes=class_count, size=size, method=method)
-    names = list(CLASS_NAMES) if is_default else [f"class {n}" for n in range(class_count)]
-    rule = rule_of_model(name, model.default_input)  # type: ignore[arg-type]
+        model = create_model(name, plan=plan, num_classes=len(names), size=size, method=method)
+    rule = own_rule(name, model)
     if is_default:
         rule = replace(rule, stride=None)
     note = f"{name} has random weights: its labels mean nothing, its costs are right"
-    return LoadedModel(name, model.eval(), chosen, method, names, rule, [note])
+    return LoadedModel(name, model.eval(), names, rule, [note], {"method": method})
 
 
-def from_checkpoint(path: Path, *, plan: str | None, method: str | None) -> LoadedModel:
-    """Build the model of a checkpoint from what its file says of it."""
-    weights, metadata = read_checkpoint(path)
-    if "recipe" not in metadata:
-        raise ValueError(f"{path} does not say what model it is of: it holds no recipe")
-    recipe = metadata["recipe"]
-    kind, data = recipe["model"], recipe["data"]
-    chosen = SelectionPlan.of(kind["plan"] if plan is None else plan)
-    method = method or kind["method"]
+def from_weights(
+    name: str, weights: str, *, plan: str | None, method: str | None, size: Size | None
+) -> LoadedModel:
+    """Build a named model with weights from a file or published ones."""
+    published = public_weights(name).get(weights)
+    state, _ = read_weights(find_weights(name, weights))  # type: ignore[arg-type]
+    method, scorer = method or "stts", "released" if any(map(is_scorer, state)) else "paper"
+    if plan is None and published is not None:
+        plan = published.plan
+    count = count_classes(name, state)
     model = create_model(
-        kind["name"],
-        plan=chosen,
-        num_classes=metadata["num_classes"],
-        frames=data["frames"],
-        size=data["size"],
-        method=method,
+        name, plan=plan, num_classes=count, size=size, method=method, scorer=scorer
     )
-    fill_selectors(model, weights, chosen)
-    backbone = {name: value for name, value in weights.items() if not name.startswith(SELECTORS)}
-    missing, unknown = model.load_state_dict(backbone, strict=False)
-    wrong = [name for name in missing if not name.startswith(SELECTORS)] + unknown
-    if wrong:
-        raise ValueError(f"{path} does not fit {kind['name']}: {', '.join(sorted(wrong)[:5])}")
-    names = list(metadata["class_names"])
-    rule = rule_of_recipe(data)
-    return LoadedModel(kind["name"], model.eval(), chosen, method, names, rule, [], weights)
+    initial = set(load_weights(model, state).initial)
+    trained = {
+        key: value
+        for key, value in model.state_dict().items()
+        if key.startswith(SELECTORS) and key not in initial
+    }
+    names, rule = number_classes(count), own_rule(name, model)
+    selection = {"method": method, "scorer": scorer}
+    return LoadedModel(name, model.eval(), names, rule, [], selection, trained or None)
 
 
-def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read the weights and what is said of them: of a run its best, else its last."""
-    places = [path, path / "model.safetensors"]
-    places += [path / link / "model.safetensors" for link in ("best", "last")]
-    file = next((place for place in places if place.is_file()), None)
-    if file is None:
-        raise FileNotFoundError(
-            f"no checkpoint at {path}: give a run's folder, a checkpoint's folder or a "
-            ".safetensors file"
+def count_classes(name: str, state: Mapping[str, Tensor]) -> int:
+    """Count the outputs of weights of any layout."""
+    with torch.device("meta"):
+        model = create_model(name)
+    return len(convert(dict(state), model)[1]["classifier.bias"])
+
+
+def from_checkpoint(path: str | Path, *, plan: str | None, method: str | None) -> LoadedModel:
+    """Build the model of a checkpoint from what its file says of it."""
+    weights, metadata = read_weights(path)
+    described = metadata.get("model") or describe_recipe(metadata)
+    if described is None:
+        raise ValueError(
+            f"{path} holds weights but not what builds their model: give it as --weights and its "
+            "name as --model"
         )
-    try:
-        with safe_open(file, framework="pt") as opened:
-            text = opened.metadata() or {}
-        return load_file(file), {key: parse_json(value) for key, value in text.items()}
-    except Exception as error:  # safetensors raises its own class, which it does not export
-        raise ValueError(f"{file} is no safetensors file: {error}") from error
+    selection = {"method": "stts", **described.get("selection", {})}
+    model = build_described(described, plan="dense")
+    backbone = {key: value for key, value in weights.items() if not key.startswith(SELECTORS)}
+    model.load_state_dict(backbone)
+    trained = {key: value for key, value in weights.items() if key.startswith(SELECTORS)}
+    name = described["name"]
+    names = list(metadata.get("class_names") or number_classes(described["num_classes"]))
+    recipe = metadata.get("recipe")
+    rule = rule_of_recipe(recipe["data"]) if recipe else own_rule(name, model)
+    dense = LoadedModel(name, model.eval(), names, rule, [], selection, trained)
+    return dense.with_plan(described.get("plan") if plan is None else plan, method=method)
 
 
-def parse_json(text: str) -> Any:
-    """Read JSON; text that is none stays as it is."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
+def describe_recipe(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Tell from a recipe what `describe_model` would say, or None if there is no recipe."""
+    if "recipe" not in metadata:
+        return None
+    kind, data = metadata["recipe"]["model"], metadata["recipe"]["data"]
+    return {
+        "name": kind["name"],
+        "num_classes": metadata["num_classes"],
+        "frames": data["frames"],
+        "size": data["size"],
+        "plan": str(SelectionPlan.of(kind["plan"])),
+        "selection": {"method": kind["method"]},
+    }
+
+
+def number_classes(count: int) -> list[str]:
+    """Name classes by their numbers."""
+    return [f"class {number}" for number in range(count)]
+
+
+def own_rule(name: str, model: nn.Module) -> ClipRule:
+    """Give the published input of a model at the size it was built for."""
+    return rule_of_model(name, model.default_input)  # type: ignore[arg-type]

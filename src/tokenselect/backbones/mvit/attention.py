@@ -11,7 +11,7 @@ class PooledAttention(nn.Module):
     """Multi-head attention whose queries, keys and values are pooled over the grid first.
 
     Pooling q shrinks the block's output; pooling k and v only makes attention cheaper. A stride
-    of 1 for q leaves the queries alone, without kernel or norm.
+    of 1 for q leaves the queries alone, without kernel or norm. The block joins the heads.
 
     Args:
         channels: channels of the tokens, in and out.
@@ -39,7 +39,6 @@ class PooledAttention(nn.Module):
             self.pool_q = TokenPool(head_channels, kernel=kernel, stride=q_stride)
         self.pool_k = TokenPool(head_channels, kernel=kernel, stride=kv_stride)
         self.pool_v = TokenPool(head_channels, kernel=kernel, stride=kv_stride)
-        self.project = nn.Linear(channels, channels)
 
     def forward(self, tokens: Tensor, thw: THW) -> Tensor:
         """Map (b, p + t·h·w, c) tokens to (b, p + t'·h'·w', c), sides pooled by the q stride."""
@@ -47,7 +46,7 @@ class PooledAttention(nn.Module):
         k = self.pool_k(self.k(tokens), thw).transpose(1, 2)
         v = self.pool_v(self.v(tokens), thw).transpose(1, 2)
         mixed = F.scaled_dot_product_attention(q, k, v)
-        return self.project(mixed.transpose(1, 2).flatten(2))
+        return mixed.transpose(1, 2).flatten(2)
 
     def class_attention(self, tokens: Tensor, thw: THW) -> Tensor:
         """Attention of the first class token to the patches, averaged over the heads.

@@ -6,8 +6,14 @@ from torch import Tensor, nn
 
 from tokenselect.backbones.mvit.attention import PooledAttention
 from tokenselect.backbones.mvit.convolution import THW
+from tokenselect.backbones.mvit.parts import in_parts
 from tokenselect.backbones.mvit.pooling import pool_maximum, pooled_thw
 from tokenselect.grid import TokenGrid
+
+# How much a CPU works on at once without gradients: measured, flat near these values.
+CLIP_VALUES = 2**19  # of a batch, in whole clips: 2 MB of float32
+TOKEN_VALUES = 2**18  # of the tokens before the perceptron, which makes four times as many
+MIN_TOKENS = 2048  # fewer tokens at once make the matrix products slower
 
 
 class DropPath(nn.Module):
@@ -77,6 +83,7 @@ class Block(nn.Module):
         self.attention = PooledAttention(
             channels, num_heads, q_stride=q_stride, kv_stride=kv_stride, kernel=kernel
         )
+        self.project = nn.Linear(channels, channels)
         self.norm_mlp = nn.LayerNorm(channels, eps=1e-6)
         self.mlp = Perceptron(channels, int(channels * mlp_ratio), out_channels)
         self.widen = nn.Linear(channels, out_channels) if out_channels != channels else None
@@ -84,11 +91,12 @@ class Block(nn.Module):
 
     def forward(self, grid: TokenGrid) -> TokenGrid:
         """Map a grid to one whose sides are divided by the q stride, rounded up."""
-        branch = self.attention(self.norm_attention(grid.tokens), grid.thw)
-        tokens = self._pool_skip(grid) + self.drop_path(branch)
-        normed = self.norm_mlp(tokens)
-        skip = tokens if self.widen is None else self.widen(normed)
-        tokens = skip + self.drop_path(self.mlp(normed))
+        values_of_clip = grid.tokens[0].numel()
+        tokens = in_parts(
+            lambda clips: self._run(grid.with_tokens(clips)),
+            grid.tokens,
+            at_once=max(CLIP_VALUES // values_of_clip, 1),
+        )
         return grid.with_tokens(tokens, self.out_thw(grid.thw))
 
     def out_thw(self, thw: THW) -> THW:
@@ -103,6 +111,23 @@ class Block(nn.Module):
         if not grid.num_prefix:
             raise ValueError("class_attention needs a class token, got a grid with num_prefix=0")
         return self.attention.class_attention(self.norm_attention(grid.tokens), grid.thw)
+
+    def _run(self, grid: TokenGrid) -> Tensor:
+        mixed = self.attention(self.norm_attention(grid.tokens), grid.thw)
+        skip = self._pool_skip(grid)
+        if self.training:  # drop path must see which tokens make a clip
+            return self._transform(skip, mixed)
+        b, n, c = skip.shape
+        at_once = max(TOKEN_VALUES // c, MIN_TOKENS)
+        tokens = in_parts(self._transform, skip.view(-1, c), mixed.view(-1, c), at_once=at_once)
+        return tokens.view(b, n, -1)
+
+    def _transform(self, skip: Tensor, mixed: Tensor) -> Tensor:
+        """Add what attention mixed to the skip path and transform each token alone."""
+        tokens = skip + self.drop_path(self.project(mixed))
+        normed = self.norm_mlp(tokens)
+        skip = tokens if self.widen is None else self.widen(normed)
+        return skip + self.drop_path(self.mlp(normed))
 
     def _pool_skip(self, grid: TokenGrid) -> Tensor:
         if max(self.q_stride) == 1:

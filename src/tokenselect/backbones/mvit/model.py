@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor, nn
 
 from tokenselect.backbones.mvit.block import Block
@@ -99,8 +98,8 @@ class MViT(nn.Module):
             raise ValueError(
                 f"video must be (b, 3, frames, height, width), got {tuple(video.shape)}"
             )
-        patches = self.patch(video.contiguous(memory_format=torch.channels_last_3d))
-        return self.positions(patches.permute(0, 2, 3, 4, 1))
+        patches = self.patch(video).permute(0, 2, 3, 4, 1)  # (b, t, h, w, c)
+        return self.positions(patches.contiguous())
 
     def head(self, grid: TokenGrid) -> Tensor:
         """Classify the class token: (b, num_classes) logits."""

@@ -1,0 +1,35 @@
+"""Work on a part of a batch at a time, so that what lies between stays in a CPU's cache."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def in_parts(function: Callable[..., Tensor], *tensors: Tensor, at_once: int) -> Tensor:
+    """Apply a function that treats every row alone to some rows after the other.
+
+    All rows go at once where parts would not help: when gradients are wanted (what lies between is
+    kept anyway), on other devices, and when torch compiles or exports the model.
+
+    Args:
+        function: maps tensors of (rows, …) to one of (rows, …).
+        tensors: its arguments.
+        at_once: rows of a part, at most.
+    """
+    first = tensors[0]
+    if torch.compiler.is_compiling() or torch.is_grad_enabled() or not first.is_cpu:
+        return function(*tensors)
+    num_parts = -(-len(first) // at_once)
+    if num_parts <= 1:
+        return function(*tensors)
+    joined = None
+    filled = 0
+    for part in zip(*(tensor.chunk(num_parts) for tensor in tensors), strict=True):
+        result = function(*part)
+        if joined is None:
+            joined = result.new_empty(len(first), *result.shape[1:])
+        joined[filled : filled + len(result)] = result
+        filled += len(result)
+    assert joined is not None
+    return joined

@@ -1,0 +1,165 @@
+"""`tokenselect evaluate CHECKPOINT DATASET --views 5x1`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from torch.utils.data import DataLoader
+
+from tokenselect.data import parse_views
+from tokenselect.data.synthetic import SyntheticActions
+from tokenselect.evaluation import Accuracy, count_answers
+from tokenselect.profiling import count_macs
+from tokenselect.training.build_data import PARTS, ClipSet, build_test_set
+from tokenselect.training.distributed import default_device
+from tokenselect.training.recall import measure_recall
+from tokenselect.training.recipe import DataRecipe, PartRecipe
+from tokenselect.training.trained import TrainedModel, load_trained
+
+
+def evaluate(
+    checkpoint: str,
+    dataset: str = "test",
+    *,
+    views: str = "1x1",
+    plan: str | None = None,
+    method: str | None = None,
+    root: str | None = None,
+    where: dict[str, str] | None = None,
+    batch_size: int = 8,
+    workers: int = 2,
+    device: str | None = None,
+    output: str | None = None,
+) -> None:
+    """Test a trained model: accuracy, cost and time a video.
+
+    Args:
+        checkpoint: a run's folder (its best), a checkpoint's folder or its weights' file.
+        dataset: "test", "val" or "train" of the model's recipe, "synthetic", or annotations (a
+            file or a folder of class folders).
+        views: clips x crops of each video, averaged after the softmax: 5x1, 4x3, 1x3.
+        plan: what to select, in place of the trained plan; "dense" selects nothing.
+        method: how to select, in place of the trained method.
+        root: folder of the videos.
+        where: what other columns of a table of videos must hold, as {"signer": "9-10"}.
+        batch_size: videos at once.
+        workers: processes that load data.
+        device: None takes the accelerator if there is one.
+        output: JSON file for the results.
+    """
+    place = torch.device(device) if device else default_device()
+    trained = load_trained(checkpoint, plan=plan, method=method)
+    clips = choose_clips(trained.recipe.data, dataset, views=views, root=root, where=where)
+    if len(clips.class_names) != len(trained.class_names):
+        raise ValueError(
+            f"the model knows {len(trained.class_names)} classes, {dataset} has "
+            f"{len(clips.class_names)}: give the same classes (see data.table.classes)"
+        )
+    results = test(trained, clips, place, views=views, batch_size=batch_size, workers=workers)
+    results = {"checkpoint": checkpoint, "dataset": dataset, **results}
+    show(results)
+    if output is not None:
+        Path(output).write_text(json.dumps(results, indent=2) + "\n")
+
+
+def choose_clips(
+    data: DataRecipe, dataset: str, *, views: str, root: str | None, where: dict[str, str] | None
+) -> ClipSet:
+    """Find the clips that a name or a path stands for, cut as in training."""
+    if dataset == "synthetic":
+        return build_test_set(dataclasses.replace(data, source="synthetic"), "test", views=views)
+    if root is not None:
+        data = dataclasses.replace(data, root=root)
+    if dataset in PARTS:
+        part, name = getattr(data, dataset), dataset
+    else:
+        path = Path(dataset).absolute()
+        part, name = PartRecipe(annotations=str(path)), "test"
+        base = path if path.is_dir() else path.parent
+        data = dataclasses.replace(data, source="videos", root=root or str(base))
+    if where is not None:
+        part = dataclasses.replace(part, where=where)
+    return build_test_set(dataclasses.replace(data, **{name: part}), name, views=views)
+
+
+def test(
+    trained: TrainedModel,
+    clips: ClipSet,
+    device: torch.device,
+    *,
+    views: str,
+    batch_size: int,
+    workers: int,
+) -> dict[str, Any]:
+    """Measure accuracy, multiply-adds and time."""
+    model, data = trained.model.to(device), trained.recipe.data
+    loader: DataLoader[Any] = DataLoader(
+        clips.dataset, batch_size=batch_size, num_workers=workers, collate_fn=clips.collate
+    )
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("testing", total=len(clips))
+        counter, seconds = count_answers(
+            model,
+            loader,
+            num_classes=len(trained.class_names),
+            device=device,
+            on_batch=lambda count: progress.advance(task, count),
+        )
+    accuracy = counter.result()
+    num_views = parse_views(views)[0] * parse_views(views)[1]
+    gmacs = count_macs(model, 1, 3, data.frames, data.size, data.size).gmacs
+    results = {
+        "model": trained.recipe.model.name,
+        "plan": trained.plan,
+        "views": views,
+        **accuracy_values(accuracy, trained.class_names),
+        "gmacs_per_view": gmacs,
+        "gmacs_per_video": gmacs * num_views,
+        "seconds_per_video": seconds / len(clips),
+        "replaced_videos": clips.count_replaced(),
+    }
+    if isinstance(clips.dataset, SyntheticActions) and hasattr(model, "token_selectors"):
+        results["recall"] = measure_recall(model, clips.dataset)
+    return results
+
+
+def accuracy_values(accuracy: Accuracy, class_names: Sequence[str]) -> dict[str, Any]:
+    """Give an accuracy as plain values; a class without videos has None."""
+    shares = [None if share != share else share for share in accuracy.per_class.tolist()]
+    return {
+        "top1": accuracy.top1,
+        "top5": accuracy.top5,
+        "mean_class": accuracy.mean_class,
+        "num_videos": accuracy.num_videos,
+        "per_class": dict(zip(class_names, shares, strict=True)),
+        "confusion": accuracy.confusion.tolist(),
+    }
+
+
+def show(results: dict[str, Any]) -> None:
+    """Print the results, the classes from the worst on."""
+    console = Console()
+    table = Table(title=f"{results['model']}, plan {results['plan']}, {results['views']} views")
+    table.add_column("figure")
+    table.add_column("value", justify="right")
+    for name in ("top1", "top5", "mean_class"):
+        table.add_row(name, f"{results[name]:.2%}")
+    for name in ("num_videos", "replaced_videos"):
+        table.add_row(name, str(results[name]))
+    for name in ("gmacs_per_view", "gmacs_per_video", "seconds_per_video"):
+        table.add_row(name, f"{results[name]:.4g}")
+    for site, share in results.get("recall", {}).items():
+        table.add_row(f"recall at {site}", f"{share:.2%}")
+    console.print(table)
+    worst = sorted(
+        (share, name) for name, share in results["per_class"].items() if share is not None
+    )
+    console.print("weakest classes: " + ", ".join(f"{n} {s:.0%}" for s, n in worst[:5]))

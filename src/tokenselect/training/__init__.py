@@ -1,0 +1,1 @@
+"""Training: recipes, the loop, checkpoints; from one process to many machines."""

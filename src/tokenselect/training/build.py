@@ -1,0 +1,167 @@
+"""From a recipe to a run: the only place where recipes are taken apart."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader
+
+from tokenselect.data import mix_clips, seeded_generator
+from tokenselect.evaluation import count_answers
+from tokenselect.insertion import set_sigma
+from tokenselect.pretrained.saved import describe_model
+from tokenselect.training.build_data import ClipSet, build_test_set, build_train_set
+from tokenselect.training.distributed import Processes, spread, sum_over_processes, unwrap
+from tokenselect.training.ema import WeightAverage
+from tokenselect.training.learner import Learner
+from tokenselect.training.loop import Trainer
+from tokenselect.training.optimizer import build_optimizer
+from tokenselect.training.order import EpochOrder, ProcessShare, build_loader
+from tokenselect.training.recipe import Recipe, ScheduleRecipe
+from tokenselect.training.schedules import RateSchedule, SigmaSchedule
+from tokenselect.training.step import Batch, Precision
+from tokenselect.training.trained import build_model
+
+
+def checkpoint_activations(model: nn.Module) -> None:
+    """Let each block recompute its inside in the backward pass; names and hooks stay."""
+    for block in model.blocks:  # type: ignore[union-attr]
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+
+
+def build_learner(
+    recipe: Recipe, processes: Processes, *, num_classes: int, steps_per_epoch: int
+) -> Learner:
+    """Build what learns: model, optimizer, schedules."""
+    schedule = recipe.schedule
+    torch.manual_seed(recipe.seed)  # the same start in every process
+    model = build_model(
+        recipe.model, num_classes=num_classes, frames=recipe.data.frames, size=recipe.data.size
+    ).to(processes.device)
+    selects = hasattr(model, "token_selectors")
+    if recipe.model.activation_checkpointing:
+        checkpoint_activations(model)
+    if recipe.model.compile:
+        model.compile()
+    spread_model = spread(model, processes, recipe.strategy)
+    total_steps = schedule.epochs * steps_per_epoch
+    return Learner(
+        model=spread_model,
+        optimizer=build_optimizer(
+            unwrap(spread_model),
+            weight_decay=schedule.weight_decay,
+            backbone_factor=schedule.backbone_factor,
+        ),
+        precision=Precision(recipe.precision, processes.device),
+        processes=processes,
+        rates=build_rates(schedule, steps_per_epoch),
+        sigmas=SigmaSchedule(total_steps=total_steps, start=schedule.sigma) if selects else None,
+        set_sigma=set_sigma,
+        mix=build_mix(recipe, num_classes),
+        clip_norm=schedule.clip_norm,
+        average=WeightAverage(spread_model, decay=schedule.ema) if schedule.ema else None,
+        seed=recipe.seed,
+    )
+
+
+def build_rates(schedule: ScheduleRecipe, steps_per_epoch: int) -> RateSchedule:
+    """Turn epochs into steps."""
+    return RateSchedule(
+        total_steps=schedule.epochs * steps_per_epoch,
+        warmup_steps=round(schedule.warmup_epochs * steps_per_epoch),
+        peak=schedule.rate,
+        warmup_start=schedule.warmup_start,
+        end=schedule.end_rate,
+    )
+
+
+def build_mix(recipe: Recipe, num_classes: int) -> Callable[[Tensor, Tensor], Batch]:
+    """Build mixup, cutmix and label smoothing; what is drawn follows from the step's seed."""
+    wanted = recipe.augmentation
+
+    def mix(clips: Tensor, labels: Tensor) -> Batch:
+        return mix_clips(
+            clips,
+            labels,
+            num_classes=num_classes,
+            generator=seeded_generator(int(torch.randint(2**62, ()))),
+            mixup=wanted.mixup,
+            cutmix=wanted.cutmix,
+            smoothing=wanted.label_smoothing,
+        )
+
+    return mix
+
+
+def build_validation(
+    clips: ClipSet, recipe: Recipe, processes: Processes
+) -> Callable[[nn.Module], dict[str, float]]:
+    """Build the function that validates a model over all processes."""
+    loader: DataLoader[Any] = DataLoader(
+        ProcessShare(clips.dataset, rank=processes.rank, processes=processes.count),
+        batch_size=recipe.schedule.batch_size // (processes.count * recipe.schedule.accumulation),
+        num_workers=recipe.data.workers,
+        collate_fn=clips.collate,
+    )
+    precision = Precision(recipe.precision, processes.device)
+
+    def validate(model: nn.Module) -> dict[str, float]:
+        counter, _ = count_answers(
+            unwrap(model),
+            loader,
+            num_classes=len(clips.class_names),
+            device=processes.device,
+            autocast=precision.autocast,
+        )
+        sum_over_processes(counter.counts)
+        accuracy = counter.result()
+        return {"top1": accuracy.top1, "top5": accuracy.top5}
+
+    return validate
+
+
+def build_trainer(recipe: Recipe, processes: Processes) -> Trainer:
+    """Build a run, ready to start or to resume."""
+    schedule = recipe.schedule
+    clips = build_train_set(recipe.data, recipe.augmentation, seed=recipe.seed)
+    order = EpochOrder(
+        len(clips),
+        batch_size=schedule.batch_size,
+        seed=recipe.seed,
+        rank=processes.rank,
+        processes=processes.count,
+        parts=schedule.accumulation,
+    )
+    num_classes = recipe.data.num_classes or len(clips.class_names)
+    learner = build_learner(
+        recipe, processes, num_classes=num_classes, steps_per_epoch=order.batches_per_epoch
+    )
+    return Trainer(
+        folder=recipe.folder,
+        learner=learner,
+        loader=build_loader(
+            clips.dataset,
+            order,
+            workers=recipe.data.workers,
+            collate=clips.collate,
+            pin_memory=processes.device.type == "cuda",
+        ),
+        order=order,
+        epochs=schedule.epochs,
+        validate=build_validation(build_test_set(recipe.data, "val"), recipe, processes),
+        metadata={
+            "model": describe_model(unwrap(learner.model)),
+            "recipe": recipe.to_dict(),
+            "num_classes": num_classes,
+            "class_names": list(clips.class_names),
+        },
+        checkpoint_seconds=60 * recipe.checkpoint_minutes,
+        checkpoint_steps=recipe.checkpoint_steps,
+        set_epoch=clips.set_epoch,
+        count_replaced=clips.count_replaced,
+    )

@@ -1,0 +1,122 @@
+"""One process or many: torch's own launcher, DDP and FSDP2, with the single process as a case."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+Strategy = Literal["ddp", "fsdp"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processes:
+    """This process's place among all: `rank` of `count`, on `device`."""
+
+    rank: int = 0
+    count: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def is_main(self) -> bool:
+        """Tell whether this process prints and writes."""
+        return self.rank == 0
+
+
+def default_device(local_rank: int = 0) -> torch.device:
+    """Pick this process's accelerator, or the CPU where there is none."""
+    if torch.accelerator.is_available():
+        device = torch.accelerator.current_accelerator()
+        assert device is not None
+        return torch.device(device.type, local_rank) if device.type == "cuda" else device
+    return torch.device("cpu")
+
+
+@contextmanager
+def joined_processes(device: str | None = None) -> Iterator[Processes]:
+    """Join the group that `torchrun` started, if it did, and leave it at the end.
+
+    Args:
+        device: "cpu", "cuda", …; None takes the accelerator if there is one.
+    """
+    if "RANK" not in os.environ:
+        yield Processes(device=torch.device(device) if device else default_device())
+        return
+    local_rank = int(os.environ["LOCAL_RANK"])
+    place = torch.device(device) if device else default_device(local_rank)
+    if place.type == "cuda":
+        torch.cuda.set_device(local_rank)
+        place = torch.device("cuda", local_rank)
+    dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+    try:
+        yield Processes(rank=dist.get_rank(), count=dist.get_world_size(), device=place)
+    finally:
+        dist.destroy_process_group()
+
+
+def spread(model: nn.Module, processes: Processes, strategy: Strategy) -> nn.Module:
+    """Wrap `model` for training over the processes; one process needs no wrapping.
+
+    Args:
+        model: with its blocks in `model.blocks`, already on the device.
+        processes: from `joined_processes`.
+        strategy: "ddp" copies the model to each process, "fsdp" shards it.
+    """
+    if strategy == "fsdp" and dist.is_initialized():
+        for block in model.blocks:  # type: ignore[union-attr]
+            fully_shard(block)
+        fully_shard(model)
+        return model
+    if processes.count == 1:
+        return model
+    # At σ = 0, and for random selection, a scorer gets no gradient.
+    return DistributedDataParallel(model, find_unused_parameters=hasattr(model, "token_selectors"))
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Give the model that `spread` wrapped."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+@contextmanager
+def synchronizing(model: nn.Module, *, enabled: bool) -> Iterator[None]:
+    """Exchange gradients between processes in this backward pass only if `enabled`."""
+    if isinstance(model, FSDPModule):
+        model.set_requires_gradient_sync(enabled)
+        yield
+    elif isinstance(model, DistributedDataParallel) and not enabled:
+        with model.no_sync():
+            yield
+    else:
+        yield
+
+
+def sum_over_processes(values: Tensor) -> Tensor:
+    """Add `values` up over all processes, in place."""
+    if dist.is_initialized():
+        dist.all_reduce(values)
+    return values
+
+
+def main_process_says(claim: bool) -> bool:
+    """Give every process the main one's answer, so that all take the same way."""
+    if not dist.is_initialized():
+        return claim
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    answer = torch.tensor(int(claim), device=device)
+    dist.broadcast(answer, src=0)
+    return bool(answer)
+
+
+def wait_for_all() -> None:
+    """Return when every process has come here."""
+    if dist.is_initialized():
+        dist.barrier()

@@ -1,0 +1,125 @@
+"""What learns: a model, its optimizer and the schedules that move with the steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.optim import AdamW
+
+from tokenselect.training.distributed import Processes
+from tokenselect.training.ema import WeightAverage
+from tokenselect.training.optimizer import set_rate
+from tokenselect.training.order import seed_step
+from tokenselect.training.schedules import RateSchedule, SigmaSchedule
+from tokenselect.training.step import Batch, Precision, StepReport, train_step
+
+WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+
+
+@dataclass(kw_only=True)
+class Learner:
+    """Takes numbered steps; a step depends on its number, its batch and the state, nothing else.
+
+    Attributes:
+        model: on the device, wrapped for the processes.
+        optimizer: over the model's parameters.
+        precision: autocast and loss scaling.
+        processes: this process's place.
+        rates: learning rate of each step.
+        sigmas: noise of the selection at each step, or None where nothing is selected.
+        set_sigma: puts σ into the model.
+        mix: blends the clips of a part (mixup, cutmix); None leaves them.
+        clip_norm: largest norm of the gradient; None clips nothing.
+        label_smoothing: of the loss.
+        average: running average of the weights, or None.
+        seed: of the run.
+    """
+
+    model: nn.Module
+    optimizer: AdamW
+    precision: Precision
+    rates: RateSchedule
+    processes: Processes = field(default_factory=Processes)
+    sigmas: SigmaSchedule | None = None
+    set_sigma: Callable[[nn.Module, float], object] | None = None
+    mix: Callable[[Tensor, Tensor], Batch] | None = None
+    clip_norm: float | None = 1.0
+    label_smoothing: float = 0.0
+    average: WeightAverage | None = None
+    seed: int = 0
+
+    def learn(self, parts: Sequence[Batch], step: int) -> StepReport:
+        """Take step `step`, counted from 0, on this process's parts of a batch."""
+        seed_step(self.seed, step, self.processes.rank)
+        set_rate(self.optimizer, self.rates.at(step))
+        if self.sigmas is not None and self.set_sigma is not None:
+            self.set_sigma(self.model, self.sigmas.at(step))
+        self.model.train()
+        report = train_step(
+            self.model,
+            [self.prepare(clips, targets) for clips, targets in parts],
+            self.optimizer,
+            precision=self.precision,
+            clip_norm=self.clip_norm,
+            label_smoothing=self.label_smoothing,
+        )
+        if self.average is not None:
+            self.average.update(self.model, step)
+        return report
+
+    def prepare(self, clips: Tensor, targets: Tensor) -> Batch:
+        """Move a part to the device and blend its clips."""
+        device = self.precision.device
+        clips, targets = clips.to(device, non_blocking=True), targets.to(device, non_blocking=True)
+        return self.mix(clips, targets) if self.mix is not None else (clips, targets)
+
+    def figures(self, step: int) -> dict[str, float]:
+        """Give the rate and σ of a step."""
+        figures = {"rate": self.rates.at(step)}
+        return figures | ({"sigma": self.sigmas.at(step)} if self.sigmas is not None else {})
+
+    def weights(self) -> dict[str, Tensor]:
+        """Give the weights to test and keep: the average where there is one, else the last.
+
+        All processes must call this and `state`; the names are those of the unwrapped model.
+        """
+        with self.averaged():
+            return self._raw_weights()
+
+    def state(self) -> dict[str, Any]:
+        """Give what is needed beside `weights` to go on exactly."""
+        return {
+            "optimizer": get_optimizer_state_dict(self.model, self.optimizer, options=WHOLE),
+            "scaler": self.precision.scaler.state_dict(),
+            "raw": self._raw_weights() if self.average is not None else None,
+        }
+
+    def restore(self, weights: dict[str, Any], state: dict[str, Any]) -> None:
+        """Take over what `weights` and `state` gave."""
+        set_model_state_dict(self.model, weights, options=WHOLE)
+        if self.average is not None:
+            self.average.capture(self.model)
+            set_model_state_dict(self.model, state["raw"], options=WHOLE)
+        set_optimizer_state_dict(
+            self.model, self.optimizer, optim_state_dict=state["optimizer"], options=WHOLE
+        )
+        self.precision.scaler.load_state_dict(state["scaler"])
+
+    def averaged(self) -> AbstractContextManager[object]:
+        """Let the model hold the averaged weights for a while, if there are any."""
+        return nullcontext() if self.average is None else self.average.applied(self.model)
+
+    def _raw_weights(self) -> dict[str, Tensor]:
+        found: dict[str, Any] = get_model_state_dict(self.model, options=WHOLE)
+        return {name: value.clone() for name, value in found.items()}

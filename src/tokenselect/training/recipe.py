@@ -1,0 +1,244 @@
+"""Recipes: all choices of a run as frozen values, read from YAML.
+
+They stop at the builder functions (`training/build.py`): nothing below takes one.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentError
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from jsonargparse import ArgumentParser
+
+from tokenselect.data import TableLayout
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartRecipe:
+    """One part of the videos: for training, validation or testing.
+
+    Attributes:
+        annotations: file of the part's videos, or folder of class folders; below `data.root`.
+        where: what other columns of a table must hold, such as {signer: 1-7}.
+    """
+
+    annotations: str | None = None
+    where: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataRecipe:
+    """Where the clips come from and how they are cut.
+
+    Attributes:
+        source: "synthetic" makes clips, "videos" reads annotated videos.
+        root: folder of the videos; recipes name no machine, so give it on the command line.
+        train: videos to learn from.
+        val: videos to validate on after each epoch.
+        test: videos that `tokenselect evaluate` takes.
+        format: of the annotations; None tells it from their content.
+        class_names: file with the names of the classes in order, where the format needs it.
+        table: columns, where the annotations are a table of another layout.
+        num_classes: None counts those of the training videos.
+        frames: t, frames of a clip.
+        stride: frames of the video from one frame of the clip to the next; None takes one frame of
+            each of t equal segments of the whole video.
+        size: side of the square that the model sees.
+        short_side: of the picture before a test crop is cut from it; None takes `size`.
+        stats: mean and deviation of the colours, those of the model's first training.
+        train_clips: clips of an epoch (synthetic only); no two epochs share one.
+        val_clips: clips to validate on (synthetic only).
+        workers: processes that load data, for each training process.
+        cache: folder for decoded videos, safe to delete; None keeps none.
+        cache_short_side: of the pictures in the cache; None keeps the videos' size.
+    """
+
+    source: Literal["synthetic", "videos"] = "synthetic"
+    root: str | None = None
+    train: PartRecipe = field(default_factory=PartRecipe)
+    val: PartRecipe = field(default_factory=PartRecipe)
+    test: PartRecipe = field(default_factory=PartRecipe)
+    format: str | None = None
+    class_names: str | None = None
+    table: TableLayout | None = None
+    num_classes: int | None = None
+    frames: int = 16
+    stride: int | None = 4
+    size: int = 224
+    short_side: int | None = None
+    stats: Literal["kinetics", "imagenet"] = "kinetics"
+    train_clips: int = 4000
+    val_clips: int = 400
+    workers: int = 2
+    cache: str | None = None
+    cache_short_side: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRecipe:
+    """The backbone, what is selected in it, and where it starts from.
+
+    Attributes:
+        name: one of `tokenselect.list_models()`.
+        plan: such as "T0_0.6-S4_0.9"; "dense" selects nothing.
+        method: "stts" or a baseline; `tokenselect.selectors.METHODS` lists them.
+        scorer: "paper", "anchor-features" or "released".
+        is_tokenwise: select patches one by one instead of regions (paper, Table 6).
+        weights: to start from: a run's folder, a file of ours or of another framework, or the name
+            of public ones. Dense ones serve every plan, and a classifier of other classes is left
+            out.
+        activation_checkpointing: recompute the blocks in the backward pass to save memory.
+        compile: run the model through torch.compile.
+    """
+
+    name: str = "mvit_mini"
+    plan: str = "dense"
+    method: str = "stts"
+    scorer: str = "paper"
+    is_tokenwise: bool = False
+    weights: str | None = None
+    activation_checkpointing: bool = False
+    compile: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentationRecipe:
+    """What training does to videos; the defaults are those of the released MViT configurations.
+
+    Attributes:
+        scale: smallest and largest share of the picture that a crop takes.
+        ratio: narrowest and widest aspect of a crop.
+        flip: probability of mirroring; 0 where left and right matter to the label.
+        jitter: strength of the colour jitter; 0 for none.
+        rand_augment_ops: operations of RandAugment; 0 for none.
+        rand_augment_magnitude: their mean strength, of 10.
+        erasing: probability of erasing a box.
+        mixup: α of mixup; 0 for none.
+        cutmix: α of cutmix; 0 for none.
+        label_smoothing: share of the target spread over all classes.
+        repeats: clips drawn from each video of a batch (repeated augmentation).
+    """
+
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (0.75, 1.3333)
+    flip: float = 0.5
+    jitter: float = 0.4
+    rand_augment_ops: int = 4
+    rand_augment_magnitude: float = 7.0
+    erasing: float = 0.25
+    mixup: float = 0.8
+    cutmix: float = 1.0
+    label_smoothing: float = 0.1
+    repeats: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleRecipe:
+    """How long, how fast, how large a batch (paper, section 4.1, MViT).
+
+    Attributes:
+        epochs: passes over the data.
+        warmup_epochs: of them, those in which the rate rises; may be a fraction.
+        batch_size: videos of a step, over all processes.
+        accumulation: parts that a process cuts its share into, to save memory.
+        rate: highest learning rate of the selectors.
+        backbone_factor: the backbone's rate as a multiple of that.
+        warmup_start: rate of the first step.
+        end_rate: rate of the last step.
+        weight_decay: of matrices; vectors and tables are spared.
+        clip_norm: largest norm of the gradient; None clips nothing.
+        sigma: noise of the selection at the start; it falls in a line to 0.
+        ema: decay of the averaged weights; None keeps no average.
+    """
+
+    epochs: int = 20
+    warmup_epochs: float = 3
+    batch_size: int = 16
+    accumulation: int = 1
+    rate: float = 1e-4
+    backbone_factor: float = 0.01
+    warmup_start: float = 1e-6
+    end_rate: float = 1e-6
+    weight_decay: float = 0.05
+    clip_norm: float | None = 1.0
+    sigma: float = 0.1
+    ema: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A whole run.
+
+    Attributes:
+        name: the run's folder below `runs`.
+        data: clips.
+        model: backbone, plan, method, starting weights.
+        augmentation: of the training clips.
+        schedule: epochs, rates, batch.
+        seed: everything random in a run follows from it.
+        precision: of the forward pass.
+        strategy: how several processes share the work.
+        device: None takes the accelerator if there is one.
+        threads: of torch on the CPU; None leaves torch's choice.
+        runs: folder of all runs.
+        checkpoint_minutes: a checkpoint is written this often, and after every epoch.
+        checkpoint_steps: also after every so many steps; None does not count steps.
+    """
+
+    name: str
+    data: DataRecipe = field(default_factory=DataRecipe)
+    model: ModelRecipe = field(default_factory=ModelRecipe)
+    augmentation: AugmentationRecipe = field(default_factory=AugmentationRecipe)
+    schedule: ScheduleRecipe = field(default_factory=ScheduleRecipe)
+    seed: int = 0
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    strategy: Literal["ddp", "fsdp"] = "ddp"
+    device: str | None = None
+    threads: int | None = None
+    runs: str = "runs"
+    checkpoint_minutes: float = 10
+    checkpoint_steps: int | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Folder of this run."""
+        return Path(self.runs) / self.name
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain values, as JSON and YAML hold them."""
+        return asdict(self)
+
+
+def recipe_parser() -> ArgumentParser:
+    """Build the parser of a recipe's keys, with help for each."""
+    parser = ArgumentParser(prog="tokenselect train RECIPE.yaml", exit_on_error=False)
+    parser.add_argument("--config", action="config", help="YAML file with any of these keys")
+    parser.add_class_arguments(Recipe)
+    return parser
+
+
+def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe; `overrides` are as on the command line, `["--schedule.epochs", "5"]`."""
+    return _parse(["--config", str(path), *overrides])
+
+
+def recipe_from_dict(values: dict[str, Any]) -> Recipe:
+    """Build a recipe from what `to_dict` gave."""
+    parser = recipe_parser()
+    return Recipe(**_without_config(parser.instantiate(parser.parse_object(values))))
+
+
+def _parse(arguments: Sequence[str]) -> Recipe:
+    parser = recipe_parser()
+    try:
+        values = parser.parse_args(list(arguments))
+    except ArgumentError as error:
+        raise ValueError(f"the recipe cannot be read: {error}") from None
+    return Recipe(**_without_config(parser.instantiate(values)))
+
+
+def _without_config(values: Any) -> dict[str, Any]:
+    return {key: value for key, value in vars(values).items() if key != "config"}

@@ -1,0 +1,120 @@
+"""One optimizer step: loss, backward over the parts of a batch, clipping, update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tokenselect.training.distributed import sum_over_processes, synchronizing
+
+Batch = tuple[Tensor, Tensor]
+
+
+class NonFiniteLossError(RuntimeError):
+    """The loss was NaN or infinite; the weights are those of the last good step."""
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What one step did, over all processes.
+
+    Attributes:
+        loss: mean cross-entropy of the batch.
+        accuracy: share of clips whose highest logit is the label, or the larger of two mixed ones.
+        gradient_norm: before clipping.
+        num_clips: clips of the batch.
+    """
+
+    loss: float
+    accuracy: float
+    gradient_norm: float
+    num_clips: int
+
+
+class Precision:
+    """Autocast and loss scaling: "fp32" uses neither, "bf16" no scaling, "fp16" both."""
+
+    def __init__(self, name: str, device: torch.device) -> None:
+        dtypes = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+        if name not in dtypes:
+            raise ValueError(f"precision must be one of {', '.join(dtypes)}, got {name!r}")
+        self.device, self.dtype = device, dtypes[name]
+        self.scaler = torch.amp.GradScaler(device.type, enabled=name == "fp16")
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Run the forward pass in the lower precision, if there is one."""
+        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None)
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
+    """Mean cross-entropy in float32.
+
+    Args:
+        logits: (b, classes).
+        targets: (b,) labels, or (b, classes) soft targets that sum to one.
+        label_smoothing: share of the target spread over all classes.
+    """
+    return F.cross_entropy(logits.float(), targets, label_smoothing=label_smoothing)
+
+
+def count_correct(logits: Tensor, targets: Tensor) -> Tensor:
+    """Count the clips whose highest logit is the label, or the largest of the soft targets."""
+    labels = targets if targets.ndim == 1 else targets.argmax(dim=1)
+    return (logits.argmax(dim=1) == labels).sum()
+
+
+def train_step(
+    model: nn.Module,
+    parts: Sequence[Batch],
+    optimizer: Optimizer,
+    *,
+    precision: Precision,
+    clip_norm: float | None = 1.0,
+    label_smoothing: float = 0.0,
+) -> StepReport:
+    """Take one step on this process's share of a batch, given as equal parts to save memory.
+
+    Args:
+        model: in training mode.
+        parts: (clips, targets) pairs; their gradients add up to that of the whole batch.
+        optimizer: its gradients are cleared first.
+        precision: autocast and loss scaling.
+        clip_norm: largest norm of the gradient; None clips nothing.
+        label_smoothing: see `cross_entropy`.
+    """
+    optimizer.zero_grad(set_to_none=True)
+    num_clips = sum(len(clips) for clips, _ in parts)
+    totals = torch.zeros(3, device=precision.device, dtype=torch.float64)  # loss, correct, clips
+    for number, (clips, targets) in enumerate(parts, start=1):
+        with synchronizing(model, enabled=number == len(parts)):
+            with precision.autocast():
+                logits = model(clips)
+            loss = cross_entropy(logits, targets, label_smoothing=label_smoothing)
+            precision.scaler.scale(loss * (len(clips) / num_clips)).backward()
+        with torch.no_grad():
+            found = torch.stack([loss.detach() * len(clips), count_correct(logits, targets)])
+            totals[:2] += found
+    totals[2] = num_clips
+    loss_sum, correct, count = sum_over_processes(totals).tolist()
+    if not torch.isfinite(torch.tensor(loss_sum)):
+        raise NonFiniteLossError(f"loss is {loss_sum / count}")
+    norm = update(model, optimizer, precision, clip_norm)
+    return StepReport(loss_sum / count, correct / count, norm, int(count))
+
+
+def update(
+    model: nn.Module, optimizer: Optimizer, precision: Precision, clip_norm: float | None
+) -> float:
+    """Clip, step, and return the norm that the gradient had."""
+    precision.scaler.unscale_(optimizer)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), clip_norm or float("inf"))
+    precision.scaler.step(optimizer)
+    precision.scaler.update()
+    full = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # sharded models
+    return float(full)

@@ -1,0 +1,134 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from tests.training.tiny import TinyBackbone, losses_of
+from tokenselect import models
+from tokenselect.cli.evaluate import evaluate
+from tokenselect.cli.train import run, train
+from tokenselect.data import write_video
+from tokenselect.training.build import checkpoint_activations
+from tokenselect.training.recipe import Recipe, read_recipe, recipe_from_dict
+from tokenselect.training.trained import load_trained
+
+SMALL = {
+    "data": {"frames": 4, "size": 32, "train_clips": 8, "val_clips": 8, "workers": 0},
+    "augmentation": {"mixup": 0, "cutmix": 0, "label_smoothing": 0.0},
+    "schedule": {"epochs": 1, "warmup_epochs": 0.5, "batch_size": 4, "backbone_factor": 1.0},
+    "device": "cpu",
+}
+
+
+def small_recipe(folder: Path, **more: object) -> Recipe:
+    return recipe_from_dict({"name": "small", "runs": str(folder), **SMALL, **more})
+
+
+@pytest.fixture
+def recipe_file(tmp_path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump({"name": "small", "runs": str(tmp_path / "runs"), **SMALL}))
+    return path
+
+
+def test_a_recipe_survives_json():
+    recipe = recipe_from_dict({"name": "small", **SMALL})
+    assert recipe_from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
+
+
+def test_words_of_the_command_override_the_file(recipe_file):
+    recipe = read_recipe(recipe_file, ["--schedule.epochs", "7", "--model.plan", "T0_0.5"])
+    assert (recipe.schedule.epochs, recipe.model.plan, recipe.data.frames) == (7, "T0_0.5", 4)
+
+
+def test_an_unknown_key_is_refused(recipe_file):
+    with pytest.raises(ValueError, match="epoch_count"):
+        read_recipe(recipe_file, ["--schedule.epoch_count", "7"])
+
+
+@pytest.mark.slow
+def test_the_command_trains_selects_and_evaluates(recipe_file, tmp_path, capsys):
+    run([str(recipe_file), "--model.plan", "T0_0.5-S2_0.5"])
+    folder = tmp_path / "runs" / "small"
+    assert len(losses_of(folder)) == 2
+    evaluate(str(folder), "val", workers=0, device="cpu", output=str(tmp_path / "out.json"))
+    results = json.loads((tmp_path / "out.json").read_text())
+    assert results["num_videos"] == 8 and set(results["recall"]) == {"T0", "S2"}
+    assert results["gmacs_per_view"] > 0 and len(results["per_class"]) == 8
+    assert "top1" in capsys.readouterr().out
+
+
+def test_a_run_that_exists_is_not_begun_again_unless_resumed(tmp_path):
+    recipe = small_recipe(tmp_path)
+    train(recipe)
+    with pytest.raises(FileExistsError, match="--resume"):
+        train(recipe)
+    assert train(recipe, resume=True) == {}
+
+
+def test_a_dense_checkpoint_starts_a_model_with_selectors(tmp_path):
+    train(small_recipe(tmp_path, name="dense"))
+    start = {"plan": "T0_0.5", "weights": str(tmp_path / "dense")}
+    train(small_recipe(tmp_path, name="selected", model=start))
+    assert load_trained(tmp_path / "selected").plan == "T0_0.5"
+
+
+def test_another_plan_at_the_trained_sites_takes_the_trained_selectors(tmp_path):
+    train(small_recipe(tmp_path, model={"plan": "T0_0.5"}))
+    same = load_trained(tmp_path / "small", plan="T0=1").model.state_dict()
+    trained = load_trained(tmp_path / "small").model.state_dict()
+    assert all(torch.equal(same[name], trained[name]) for name in trained)
+    assert not hasattr(load_trained(tmp_path / "small", plan="dense").model, "token_selectors")
+    with pytest.raises(ValueError, match="selects at T2"):
+        load_trained(tmp_path / "small", plan="T2_0.5")
+
+
+def write_class_folders(root: Path) -> None:
+    for part in ("train", "val"):
+        for number, name in enumerate(("dark", "light")):
+            for copy in range(2):
+                frames = torch.full((6, 3, 32, 40), 60 + 120 * number, dtype=torch.uint8)
+                path = root / part / name / f"{copy}.mp4"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_video(path, frames, fps=10)
+
+
+def test_a_folder_of_videos_is_trained_on_and_broken_ones_are_counted(tmp_path):
+    write_class_folders(tmp_path)
+    (tmp_path / "train" / "dark" / "0.mp4").write_bytes(b"no video")
+    data = SMALL["data"] | {
+        "source": "videos",
+        "root": str(tmp_path),
+        "train": {"annotations": "train"},
+        "val": {"annotations": "val"},
+        "stride": 1,
+    }
+    recipe = small_recipe(tmp_path / "runs", data=data)
+    train(recipe)
+    lines = (recipe.folder / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["replaced_videos"] == 1
+
+
+def test_videos_without_a_root_say_what_to_give(tmp_path):
+    with pytest.raises(ValueError, match=r"--data\.root"):
+        train(small_recipe(tmp_path, data=SMALL["data"] | {"source": "videos"}))
+
+
+def test_checkpointed_activations_change_neither_loss_nor_gradient():
+    torch.manual_seed(0)
+    plain, saving = TinyBackbone(), TinyBackbone()
+    saving.load_state_dict(plain.state_dict())
+    checkpoint_activations(saving)
+    video = torch.randn(2, 3, 4, 16, 24)
+    for model in (plain, saving):
+        model(video).square().sum().backward()
+    for ours, theirs in zip(saving.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_every_model_has_its_blocks_where_training_looks_for_them():
+    for name in models.list_models():
+        with torch.device("meta"):
+            assert len(models.create_model(name).blocks) > 0

@@ -1,0 +1,40 @@
+import pytest
+
+from tokenselect.training.schedules import RateSchedule, SigmaSchedule
+
+RATES = RateSchedule(total_steps=20, warmup_steps=5, peak=1e-3, warmup_start=1e-6, end=1e-5)
+
+
+def test_sigma_reaches_zero_on_the_last_step():
+    assert SigmaSchedule(total_steps=20).at(20) == 0.0
+
+
+def test_sigma_falls_in_a_line_from_its_start():
+    sigmas = SigmaSchedule(total_steps=20, start=0.3)
+    assert sigmas.at(0) == 0.3
+    assert sigmas.at(5) - sigmas.at(10) == pytest.approx(sigmas.at(10) - sigmas.at(15))
+
+
+def test_sigma_never_falls_below_zero():
+    assert SigmaSchedule(total_steps=3).at(7) == 0.0
+
+
+def test_rate_starts_where_the_warm_up_does_and_peaks_at_its_end():
+    assert RATES.at(0) == 1e-6
+    assert RATES.at(5) == 1e-3
+    assert max(RATES.at(step) for step in range(21)) == RATES.at(5)
+
+
+def test_rate_ends_at_its_end_value_and_stays_there():
+    assert RATES.at(20) == pytest.approx(1e-5)
+    assert RATES.at(25) == pytest.approx(1e-5)
+
+
+def test_rate_is_halfway_down_in_the_middle_of_the_cosine():
+    rates = RateSchedule(total_steps=10, warmup_steps=0, peak=2.0)
+    assert rates.at(5) == pytest.approx(1.0)
+
+
+def test_a_warm_up_longer_than_the_run_is_refused():
+    with pytest.raises(ValueError, match="warmup_steps"):
+        RateSchedule(total_steps=3, warmup_steps=4, peak=1.0)
