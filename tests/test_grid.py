@@ -29,6 +29,15 @@ def test_other_tokens_forget_the_attention_of_the_old():
     assert grid.with_tokens(grid.tokens[:, :2], (1, 1, 2)).class_attention is None
 
 
+def test_kept_patches_take_their_positions_along():
+    positions = torch.tensor([[3, 5, 7, 9], [0, 1, 2, 4]])
+    source = TokenGrid(torch.randn(2, 4, 8), (1, 2, 2), positions=positions)
+    kept = torch.tensor([[0, 3], [1, 2]])
+    smaller = source.with_tokens(source.tokens[:, :2], (1, 1, 2))
+    assert smaller.positions is None
+    assert smaller.placed_by(source, kept).positions.tolist() == [[3, 9], [1, 2]]
+
+
 def test_it_prints_its_shapes():
     assert repr(TokenGrid.from_patches(PATCHES, PREFIX)) == "TokenGrid(b=2, tokens=3 + 5×7×6, c=8)"
 

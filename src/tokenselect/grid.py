@@ -21,12 +21,15 @@ class TokenGrid:
         num_prefix: p, the class tokens in front; selection leaves them alone.
         class_attention: (b, t, h, w) attention of the class token in the block before, or None
             where it was not asked for; only the attention baseline reads it.
+        positions: (b, t·h·w) place of each patch in the grid before any selection, or None for
+            models whose tokens carry their place already, as most do.
     """
 
     tokens: Tensor
     thw: tuple[int, int, int]
     num_prefix: int = 0
     class_attention: Tensor | None = None
+    positions: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.tokens.ndim != 3:
@@ -61,12 +64,19 @@ class TokenGrid:
         return self.tokens[:, self.num_prefix :].unflatten(1, self.thw)
 
     def with_tokens(self, tokens: Tensor, thw: tuple[int, int, int] | None = None) -> TokenGrid:
-        """Return a grid of other tokens, same prefix; what was known of attention is dropped."""
-        return replace(self, tokens=tokens, thw=thw or self.thw, class_attention=None)
+        """Return a grid of other tokens, same prefix; what was known of the old is dropped."""
+        thw = thw or self.thw
+        return replace(self, tokens=tokens, thw=thw, class_attention=None, positions=None)
 
     def with_patches(self, patches: Tensor) -> TokenGrid:
         """Return a grid of other (b, t, h, w, c) patches behind the same prefix tokens."""
         return TokenGrid.from_patches(patches, self.prefix)
+
+    def placed_by(self, source: TokenGrid, patches: Tensor) -> TokenGrid:
+        """Take over the positions, if any, of the (b, k) patches of `source` that are kept here."""
+        if source.positions is None:
+            return self
+        return replace(self, positions=source.positions.gather(1, patches))
 
     def __repr__(self) -> str:
         b, _, c = self.tokens.shape

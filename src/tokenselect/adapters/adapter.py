@@ -1,23 +1,30 @@
 """What insertion asks of a model family."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Protocol
 
 from torch import Tensor, nn
 
+from tokenselect.adapters.arguments import Arguments
 from tokenselect.grid import TokenGrid
-from tokenselect.plan import THW
+from tokenselect.plan import THW, SelectionPlan
 
-Arguments = tuple[Any, ...]
+
+class Removable(Protocol):
+    """A change of a model that can be undone, such as a hook."""
+
+    def remove(self) -> None:
+        """Undo it."""
 
 
 class Adapter:
     """Reads a block's arguments as a `TokenGrid` and writes a smaller grid back into them.
 
-    One adapter serves one model, so it may remember what the arguments do not carry.
+    One adapter serves one model. It keeps nothing of a forward pass, so that passes may overlap or
+    be repeated (activation checkpointing does both).
 
     Args:
-        model: the model it is for.
+        model: the model it is for; refused here if it cannot be served.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -35,12 +42,18 @@ class Adapter:
         """Give the width of the tokens that enter a block."""
         raise NotImplementedError
 
-    def read(self, arguments: Arguments) -> TokenGrid:
-        """Turn a block's positional arguments into a grid."""
+    def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
+        """Turn a block's arguments into a grid.
+
+        Args:
+            arguments: what the block is called with.
+            thw: the grid there by the plan, for arguments that do not tell; None where `embed_thw`
+                is None.
+        """
         raise NotImplementedError
 
     def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
-        """Put a grid into a block's positional arguments."""
+        """Put a grid into a block's arguments."""
         raise NotImplementedError
 
     def embed_thw(self, model: nn.Module) -> THW | None:
@@ -48,13 +61,33 @@ class Adapter:
         return None
 
     def out_thw(self, block: nn.Module, thw: THW) -> THW:
-        """Give the grid after a block; asked only where `embed_thw` is known."""
+        """Give the grid that the block after this one gets."""
         return thw
+
+    def attach(
+        self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
+    ) -> Sequence[Removable]:
+        """Change what else of the model must know that tokens are missing.
+
+        Args:
+            model: as it was.
+            plan: the sites.
+            grids: the grid that each block works on; empty where `embed_thw` is None.
+
+        Returns:
+            The changes; `remove_selectors` undoes them.
+        """
+        return ()
 
     def has_class_attention(self, block: nn.Module) -> bool:
         """Tell whether `class_attention` can be had of a block."""
         return False
 
-    def class_attention(self, block: nn.Module, arguments: Arguments) -> Tensor:
-        """Give the class token's attention in a block, on the grid after it: (b, t, h, w)."""
+    def class_attention(self, block: nn.Module, grid: TokenGrid) -> Tensor:
+        """Give the class token's attention in a block, on the grid after it: (b, t, h, w).
+
+        Args:
+            block: the block before a site.
+            grid: what it was given.
+        """
         raise NotImplementedError

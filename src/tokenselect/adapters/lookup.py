@@ -1,19 +1,46 @@
-"""Which adapter fits a model: one dict from class path to adapter."""
+"""Which adapter fits a model: a table from class paths to adapters."""
+
+from dataclasses import dataclass
 
 from torch import nn
 
 from tokenselect.adapters.adapter import Adapter
 from tokenselect.adapters.own import OwnAdapter
 
-ADAPTERS: dict[str, type[Adapter]] = {
-    "tokenselect.backbones.mvit.model.MViT": OwnAdapter,
-    "tokenselect.backbones.video_swin.model.VideoSwin": OwnAdapter,
-}
+
+@dataclass(frozen=True)
+class Family:
+    """Models of one adapter.
+
+    Attributes:
+        adapter: reads and writes their blocks' arguments.
+        module: where their classes are defined.
+        classes: names of the classes there.
+        names: what people call them; empty for the classes' own names at the top of the library.
+    """
+
+    adapter: type[Adapter]
+    module: str
+    classes: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+    @property
+    def known_as(self) -> tuple[str, ...]:
+        """List the names with their library."""
+        library = self.module.partition(".")[0]
+        return self.names or tuple(f"{library}.{name}" for name in self.classes)
+
+
+FAMILIES = (
+    Family(OwnAdapter, "tokenselect.backbones.mvit.model", ("MViT",)),
+    Family(OwnAdapter, "tokenselect.backbones.video_swin.model", ("VideoSwin",)),
+)
+ADAPTERS = {f"{f.module}.{name}": f.adapter for f in FAMILIES for name in f.classes}
 
 
 def supported_models() -> list[str]:
-    """List the class paths that selectors can be inserted into."""
-    return sorted(ADAPTERS)
+    """List the models that selectors can be inserted into, by the names people know."""
+    return [name for family in FAMILIES for name in family.known_as]
 
 
 def find_adapter(model: nn.Module) -> Adapter:

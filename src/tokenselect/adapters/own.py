@@ -5,7 +5,8 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import Adapter, Arguments
+from tokenselect.adapters.adapter import Adapter
+from tokenselect.adapters.arguments import Arguments
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW
 
@@ -25,13 +26,13 @@ class OwnAdapter(Adapter):
         """Give the width of the tokens that enter a block."""
         return cast(int, block.in_channels)
 
-    def read(self, arguments: Arguments) -> TokenGrid:
+    def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
         """Take the grid."""
-        return arguments[0]
+        return arguments.get(0, "grid")
 
     def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
-        """Put the grid in the first place."""
-        return (grid, *arguments[1:])
+        """Put the grid in its place."""
+        return arguments.put(0, "grid", grid)
 
     def embed_thw(self, model: nn.Module) -> THW | None:
         """Give the grid before block 0 at the input size the model was built for."""
@@ -45,6 +46,6 @@ class OwnAdapter(Adapter):
         """Tell whether the block has a class token."""
         return hasattr(block, "class_attention")
 
-    def class_attention(self, block: nn.Module, arguments: Arguments) -> Tensor:
+    def class_attention(self, block: nn.Module, grid: TokenGrid) -> Tensor:
         """Compute the class token's attention again from the block's input."""
-        return block.class_attention(arguments[0])  # type: ignore[operator]
+        return block.class_attention(grid)  # type: ignore[operator]

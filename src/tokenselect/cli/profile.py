@@ -10,7 +10,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from torch import nn
 
-from tokenselect.adapters import find_adapter
+from tokenselect.adapters import Arguments, find_adapter
 from tokenselect.grid import TokenGrid
 from tokenselect.models import create_model
 from tokenselect.plan import THW, SelectionPlan
@@ -140,7 +140,9 @@ def grids_before_blocks(model: nn.Module, shape: tuple[int, ...]) -> list[TokenG
     adapter = find_adapter(model)
     grids: list[TokenGrid] = []
     handles = [
-        block.register_forward_pre_hook(lambda _, arguments: grids.append(adapter.read(arguments)))
+        block.register_forward_pre_hook(
+            lambda _, arguments: grids.append(adapter.read(Arguments(arguments), None))
+        )
         for block in adapter.blocks(model)
     ]
     with torch.no_grad():

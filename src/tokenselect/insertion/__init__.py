@@ -3,6 +3,7 @@
 from tokenselect.insertion.insert import insert_selectors, remove_selectors, selectors_of
 from tokenselect.insertion.record import record_selections
 from tokenselect.insertion.sigma import set_sigma
+from tokenselect.insertion.watch import watch_grids
 
 __all__ = [
     "insert_selectors",
@@ -10,4 +11,5 @@ __all__ = [
     "remove_selectors",
     "selectors_of",
     "set_sigma",
+    "watch_grids",
 ]

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from torch import nn
-from torch.utils.hooks import RemovableHandle
 
-from tokenselect.adapters import Adapter, find_adapter
+from tokenselect.adapters import Adapter, Removable, change_arguments, find_adapter
+from tokenselect.insertion.grids import BlockGrid, follow_grids
 from tokenselect.insertion.hooks import AttentionProbe, SiteHook
 from tokenselect.ops.anchors import Pair
 from tokenselect.plan import SelectionPlan
@@ -22,12 +22,18 @@ class TokenSelectors(nn.ModuleDict):
     """
 
     def __init__(
-        self, plan: SelectionPlan, selectors: dict[str, Selector], settings: dict[str, Any]
+        self,
+        plan: SelectionPlan,
+        selectors: dict[str, Selector],
+        settings: dict[str, Any],
+        *,
+        adapter: Adapter,
     ) -> None:
         super().__init__(selectors)
         self.plan = plan
+        self.adapter = adapter
         self.settings = settings
-        self.handles: list[RemovableHandle] = []
+        self.handles: list[Removable] = []
 
     def before(self, block: int) -> list[Selector]:
         """List the selectors in front of one block, in the order they run."""
@@ -49,13 +55,15 @@ def insert_selectors(
     stride: Pair | None = None,
     is_tokenwise: bool = False,
     count_stages: bool = False,
+    adapter: type[Adapter] | None = None,
 ) -> nn.Module:
     """Make a model select tokens; it is changed in place and given back.
 
     The selectors become the child module `token_selectors`; all other names stay as they were.
 
     Args:
-        model: one of ours or of a supported library.
+        model: one of ours or of a supported library; `tokenselect.adapters.supported_models` lists
+            them.
         plan: what to keep before which block, for example "T0_0.6-S4_0.9".
         method: how candidates are scored and trained; `tokenselect.selectors.METHODS` lists them.
         scorer: "paper", "anchor-features" or "released"; see `build_selector`.
@@ -64,20 +72,22 @@ def insert_selectors(
         stride: rows and columns between anchors; None for half the free room.
         is_tokenwise: select patches one by one instead of regions.
         count_stages: the plan counts stages instead of blocks.
+        adapter: says what the arguments of the model's blocks mean; None to find it by the class of
+            the model.
     """
     if selectors_of(model) is not None:
         raise ValueError("the model has selectors already: call remove_selectors(model) first")
     plan = SelectionPlan.of(plan)
-    adapter = find_adapter(model)
+    reader = find_adapter(model) if adapter is None else adapter(model)
     if count_stages:
-        plan = plan.moved(adapter.stage_starts(model))
-    blocks = adapter.blocks(model)
+        plan = plan.moved(reader.stage_starts(model))
+    blocks = reader.blocks(model)
     plan.check_blocks(len(blocks))
-    check_grids(adapter, model, plan)
+    grids = follow_grids(reader, model, plan)
     selectors = {
         site.label: build_selector(
             site,
-            channels=adapter.channels(blocks[site.block]),
+            channels=reader.channels(blocks[site.block]),
             method=method,
             scorer=scorer,
             sigma=sigma,
@@ -94,9 +104,9 @@ def insert_selectors(
         "stride": stride,
         "is_tokenwise": is_tokenwise,
     }
-    check_attention(adapter, blocks, list(selectors.values()))
+    check_attention(reader, blocks, list(selectors.values()))
     if selectors:
-        _attach(model, adapter, TokenSelectors(plan, selectors, settings))
+        _attach(model, TokenSelectors(plan, selectors, settings, adapter=reader), grids)
     return model
 
 
@@ -115,17 +125,6 @@ def selectors_of(model: nn.Module) -> TokenSelectors | None:
     return getattr(model, CHILD, None)
 
 
-def check_grids(adapter: Adapter, model: nn.Module, plan: SelectionPlan) -> None:
-    """Follow the grid through the model, so that a count too large is refused now, not later."""
-    thw = adapter.embed_thw(model)
-    if thw is None:
-        return
-    for index, block in enumerate(adapter.blocks(model)):
-        for site in plan.before(index):
-            thw = site.kept_thw(thw)
-        thw = adapter.out_thw(block, thw)
-
-
 def check_attention(
     adapter: Adapter, blocks: Sequence[nn.Module], selectors: Sequence[Selector]
 ) -> None:
@@ -136,24 +135,27 @@ def check_attention(
         block = blocks[selector.site.block - 1]
         if not adapter.has_class_attention(block):
             raise ValueError(
-                f"method 'attention' needs a class token, and the {type(block).__name__} before "
-                f"site {selector.site} has none (N/A in the paper's Table 1)"
+                f"method 'attention' needs a class token whose attention can be read, and the "
+                f"{type(block).__name__} before site {selector.site} has none (N/A in the paper's "
+                "Table 1)"
             )
 
 
-def _attach(model: nn.Module, adapter: Adapter, selectors: TokenSelectors) -> None:
+def _attach(model: nn.Module, selectors: TokenSelectors, grids: Sequence[BlockGrid]) -> None:
     """Make the selectors a child of the model and hook them in front of their blocks."""
+    adapter = selectors.adapter
     example = next(model.parameters())
     selectors.to(device=example.device, dtype=example.dtype)
     selectors.train(model.training)
-    for index, block in enumerate(adapter.blocks(model)):
+    blocks = adapter.blocks(model)
+    for index in sorted({site.block for site in selectors.plan}):
         here = selectors.before(index)
-        if not here:
-            continue
         probe = None
         if any(selector.scoring.needs_class_attention for selector in here):
-            probe = AttentionProbe(adapter)
-            previous = adapter.blocks(model)[index - 1]
-            selectors.handles.append(previous.register_forward_hook(probe))
-        selectors.handles.append(block.register_forward_pre_hook(SiteHook(adapter, here, probe)))
+            probe = AttentionProbe(adapter, grids[index - 1].kept if grids else None)
+            before = blocks[index - 1].register_forward_hook(probe, with_kwargs=True)
+            selectors.handles.append(before)
+        hook = SiteHook(adapter, here, grids[index].given if grids else None, probe)
+        selectors.handles.append(change_arguments(blocks[index], hook))
+    selectors.handles.extend(adapter.attach(model, selectors.plan, [grid.kept for grid in grids]))
     model.add_module(CHILD, selectors)

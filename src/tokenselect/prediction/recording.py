@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tokenselect.adapters import find_adapter
 from tokenselect.grid import TokenGrid
-from tokenselect.insertion import record_selections
+from tokenselect.insertion import record_selections, watch_grids
 from tokenselect.insertion.insert import selectors_of
 from tokenselect.ops.anchors import Pair, corners_of, default_stride
 from tokenselect.plan import THW
@@ -55,25 +55,6 @@ def record_clip(model: nn.Module, clip: Tensor) -> Recording:
             stride = cast(RegionSelector, cast(nn.ModuleDict, selectors_of(model))[label]).stride
             maps[label] = spread_anchors(selection, stride=stride)
     return Recording(logits, grids[0], grids[1:], dict(selections), maps)
-
-
-@contextmanager
-def watch_grids(model: nn.Module) -> Iterator[list[THW]]:
-    """Note the embedding's grid, then the grid that enters each block."""
-    adapter = find_adapter(model)
-    grids: list[THW] = []
-
-    def note(_: nn.Module, arguments: tuple[object, ...]) -> None:
-        grids.append(adapter.read(arguments).thw)
-
-    blocks = adapter.blocks(model)
-    handles = [blocks[0].register_forward_pre_hook(note, prepend=True)]
-    handles += [block.register_forward_pre_hook(note) for block in blocks]
-    try:
-        yield grids
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager

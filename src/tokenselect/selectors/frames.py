@@ -23,11 +23,14 @@ class FrameSelector(Selector):
         self.record(grid, scores, indices)
         if keep == t:
             return grid
+        patches = frame_patches(indices, h * w)  # (b, k·n)
         indicator = self.relax(scores, keep)  # (b, k, t)
         if indicator is not None:
-            return grid.with_patches(blend_frames(grid.patches, indicator))
-        rows = keep_prefix(frame_patches(indices, h * w), grid.num_prefix)
+            blended = grid.with_patches(blend_frames(grid.patches, indicator))
+            return blended.placed_by(grid, patches)
+        rows = keep_prefix(patches, grid.num_prefix)
         kept = grid.with_tokens(pick_rows(grid.tokens, rows), (keep, h, w))
+        kept = kept.placed_by(grid, patches)
         if grid.class_attention is None:
             return kept
         attention = pick_rows(grid.class_attention.flatten(2), indices).unflatten(2, (h, w))

@@ -42,10 +42,11 @@ class RegionSelector(Selector):
         self.record(grid, scores, indices, corners=corners)
         if side == (h, w):
             return grid
+        patches = region_patches(corners, (h, w), side)  # (b, t·side)
         indicator = self.relax(scores, 1)  # (b, t, 1, g)
         if indicator is not None:
-            return grid.with_patches(
-                blend_anchors(grid.patches, indicator.squeeze(2), side, stride)
-            )
-        rows = keep_prefix(region_patches(corners, (h, w), side), grid.num_prefix)
-        return grid.with_tokens(pick_rows(grid.tokens, rows), (t, *side))
+            blended = blend_anchors(grid.patches, indicator.squeeze(2), side, stride)
+            return grid.with_patches(blended).placed_by(grid, patches)
+        rows = keep_prefix(patches, grid.num_prefix)
+        kept = grid.with_tokens(pick_rows(grid.tokens, rows), (t, *side))
+        return kept.placed_by(grid, patches)

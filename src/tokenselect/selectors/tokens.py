@@ -24,11 +24,13 @@ class TokenSelector(Selector):
         self.record(grid, scores, indices)
         if side == (h, w):
             return grid
+        starts = torch.arange(t, device=indices.device)[:, None] * (h * w)
+        patches = (indices + starts).flatten(1)  # (b, t·k)
         indicator = self.relax(scores, keep)  # (b, t, k, n)
         if indicator is not None:
-            patches = grid.patches.flatten(2, 3)  # (b, t, n, c)
-            blended = torch.matmul(indicator.to(patches.dtype), patches)
-            return grid.with_patches(blended.unflatten(2, side))
-        starts = torch.arange(t, device=indices.device)[:, None] * (h * w)
-        rows = keep_prefix((indices + starts).flatten(1), grid.num_prefix)
-        return grid.with_tokens(pick_rows(grid.tokens, rows), (t, *side))
+            frames = grid.patches.flatten(2, 3)  # (b, t, n, c)
+            blended = torch.matmul(indicator.to(frames.dtype), frames).unflatten(2, side)
+            return grid.with_patches(blended).placed_by(grid, patches)
+        rows = keep_prefix(patches, grid.num_prefix)
+        kept = grid.with_tokens(pick_rows(grid.tokens, rows), (t, *side))
+        return kept.placed_by(grid, patches)
