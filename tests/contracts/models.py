@@ -1,44 +1,60 @@
-"""The models under the contracts, each small, with its own way of cutting frames by hand."""
+"""The models under the contracts, each small, with its own way of being run by hand."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from tokenselect import TokenGrid, create_model
+from tests.contracts import cuts, hosts
+from tokenselect import create_model
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model, its input, and a forward that keeps frames without any hook."""
+    """A model, the shape of its input, and a forward that drops patches without any hook."""
 
     name: str
     build: Callable[[], nn.Module]
-    video: Callable[[], Tensor]
-    run_on_frames: Callable[[nn.Module, Tensor, tuple[int, ...]], Tensor]
-    is_ours: bool = False
+    shape: tuple[int, ...]
+    run_by_hand: Callable[[nn.Module, Tensor, cuts.Cuts], Tensor]
+    region: tuple[int, int] = (3, 2)  # kept before block 1
+
+    def video(self) -> Tensor:
+        """Draw two clips."""
+        return torch.randn(2, *self.shape)
 
 
-def run_own_on_frames(model: nn.Module, video: Tensor, frames: tuple[int, ...]) -> Tensor:
-    grid = model.embed(video)
-    grid = TokenGrid.from_patches(grid.patches[:, list(frames)], grid.prefix)
-    for block in model.blocks:
-        grid = block(grid)
-    return model.head(grid)
+def logits_of(output: object) -> Tensor:
+    """Take the logits out of what a model returns."""
+    return output if isinstance(output, Tensor) else output.logits  # type: ignore[attr-defined]
 
 
 def own_case(name: str, frames: int, size: tuple[int, int]) -> Case:
     return Case(
         name=f"{name}-{frames}x{size[0]}x{size[1]}",
         build=lambda: create_model(name, num_classes=7, frames=frames, size=size).eval(),
-        video=lambda: torch.randn(2, 3, frames, *size),
-        run_on_frames=run_own_on_frames,
-        is_ours=True,
+        shape=(3, frames, *size),
+        run_by_hand=cuts.run_own,
     )
 
 
-CASES = [
+JOINT = partial(hosts.timesformer, attention_type="joint_space_time")
+NO_CLASS_TOKEN = partial(hosts.pytorchvideo_mvit, has_class_token=False)
+THIRD_PARTY = [
+    Case("torchvision-mvit-v1", hosts.mvit_v1, (3, 10, 48, 32), cuts.run_torchvision_mvit),
+    Case("torchvision-mvit-v2", hosts.mvit_v2, (3, 10, 48, 32), cuts.run_torchvision_mvit),
+    Case("torchvision-swin3d", hosts.swin3d, (3, 10, 48, 56), cuts.run_swin3d, (4, 5)),
+    Case("videomae", hosts.videomae, (10, 3, 48, 32), cuts.run_videomae),
+    Case("vivit", hosts.vivit, (10, 3, 48, 32), cuts.run_vivit),
+    Case("timesformer", hosts.timesformer, (5, 3, 32, 32), cuts.run_timesformer),
+    Case("timesformer-joint", JOINT, (5, 3, 32, 32), cuts.run_timesformer),
+    Case("vjepa2", hosts.vjepa2, (10, 3, 32, 32), cuts.run_vjepa2),
+    Case("pytorchvideo-mvit", hosts.pytorchvideo_mvit, (3, 10, 48, 32), cuts.run_pytorchvideo_mvit),
+    Case("pytorchvideo-plain", NO_CLASS_TOKEN, (3, 10, 48, 32), cuts.run_pytorchvideo_mvit),
+]
+OWN = [
     own_case("mvit_mini", 10, (96, 64)),
     own_case("video_swin_mini", 10, (96, 64)),
     own_case("video_swin_mini", 8, (80, 112)),

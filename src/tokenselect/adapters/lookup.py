@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from torch import nn
 
 from tokenselect.adapters.adapter import Adapter
+from tokenselect.adapters.huggingface import VideoMAEAdapter
+from tokenselect.adapters.huggingface_timesformer import TimesformerAdapter
+from tokenselect.adapters.huggingface_vivit import VivitAdapter
+from tokenselect.adapters.huggingface_vjepa2 import VJEPA2Adapter
+from tokenselect.adapters.mvit import PytorchvideoMViTAdapter, TorchvisionMViTAdapter
 from tokenselect.adapters.own import OwnAdapter
+from tokenselect.adapters.torchvision_swin import TorchvisionSwinAdapter
 
 
 @dataclass(frozen=True)
@@ -31,9 +37,36 @@ class Family:
         return self.names or tuple(f"{library}.{name}" for name in self.classes)
 
 
+def _hugging_face(adapter: type[Adapter], name: str, model: str) -> Family:
+    classes = (f"{model}Model", f"{model}ForVideoClassification")
+    return Family(adapter, f"transformers.models.{name}.modeling_{name}", classes)
+
+
 FAMILIES = (
     Family(OwnAdapter, "tokenselect.backbones.mvit.model", ("MViT",)),
     Family(OwnAdapter, "tokenselect.backbones.video_swin.model", ("VideoSwin",)),
+    Family(
+        TorchvisionMViTAdapter,
+        "torchvision.models.video.mvit",
+        ("MViT",),
+        ("torchvision.models.video.mvit_v1_b", "torchvision.models.video.mvit_v2_s"),
+    ),
+    Family(
+        TorchvisionSwinAdapter,
+        "torchvision.models.video.swin_transformer",
+        ("SwinTransformer3d",),
+        tuple(f"torchvision.models.video.swin3d_{size}" for size in "tsb"),
+    ),
+    _hugging_face(VideoMAEAdapter, "videomae", "VideoMAE"),
+    _hugging_face(TimesformerAdapter, "timesformer", "Timesformer"),
+    _hugging_face(VivitAdapter, "vivit", "Vivit"),
+    _hugging_face(VJEPA2Adapter, "vjepa2", "VJEPA2"),
+    Family(
+        PytorchvideoMViTAdapter,
+        "pytorchvideo.models.vision_transformers",
+        ("MultiscaleVisionTransformers",),
+        ("pytorchvideo.models.create_multiscale_vision_transformers",),
+    ),
 )
 ADAPTERS = {f"{f.module}.{name}": f.adapter for f in FAMILIES for name in f.classes}
 
@@ -50,4 +83,7 @@ def find_adapter(model: nn.Module) -> Adapter:
         if adapter is not None:
             return adapter(model)
     name = f"{type(model).__module__}.{type(model).__qualname__}"
-    raise TypeError(f"no adapter for {name}; supported: {', '.join(supported_models())}")
+    raise TypeError(
+        f"no adapter for {name}; supported: {', '.join(supported_models())}; "
+        "for other models write one (docs/adapters.md) and pass it as adapter=…"
+    )

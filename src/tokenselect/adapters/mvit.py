@@ -1,0 +1,109 @@
+"""MViT of torchvision and of pytorchvideo: blocks map (tokens, thw) to (tokens, thw)."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tokenselect.adapters.adapter import Adapter
+from tokenselect.adapters.arguments import Arguments
+from tokenselect.grid import TokenGrid
+from tokenselect.plan import THW
+
+
+class MViTAdapter(Adapter):
+    """What the two libraries have in common: the grid travels with the tokens."""
+
+    num_prefix = 1
+    thw_name: str
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """List the blocks."""
+        return tuple(cast(nn.ModuleList, model.blocks))
+
+    def stage_starts(self, model: nn.Module) -> tuple[int, ...]:
+        """Give block 0 and the blocks that pool their queries."""
+        blocks = self.blocks(model)
+        return (0, *(i for i, block in enumerate(blocks) if i and _shrinks(block)))
+
+    def channels(self, block: nn.Module) -> int:
+        """Give the width of the tokens that enter a block."""
+        return cast(Tensor, cast(nn.Module, block.norm1).weight).shape[0]
+
+    def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
+        """Join tokens and grid, both arguments of the block."""
+        t, h, w = arguments.get(1, self.thw_name)
+        return TokenGrid(arguments.get(0, "x"), (t, h, w), self.num_prefix)
+
+    def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
+        """Put tokens and grid back, the grid as a list where it was one."""
+        before = arguments.get(1, self.thw_name)
+        arguments = arguments.put(0, "x", grid.tokens)
+        return arguments.put(1, self.thw_name, type(before)(grid.thw))
+
+    def out_thw(self, block: nn.Module, thw: THW) -> THW:
+        """Give the grid after the pooling of the queries."""
+        pool = _query_pool(block)
+        if pool is None:
+            return thw
+        sides = zip(thw, pool.kernel_size, pool.stride, pool.padding, strict=True)
+        t, h, w = ((side + 2 * pad - kernel) // step + 1 for side, kernel, step, pad in sides)
+        return t, h, w
+
+
+class TorchvisionMViTAdapter(MViTAdapter):
+    """`torchvision.models.video.mvit_v1_b` and `mvit_v2_s`.
+
+    The relative positions of v2 are resized to the smaller grid by its own blocks, as they are for
+    smaller videos.
+    """
+
+    thw_name = "thw"
+
+    def embed_thw(self, model: nn.Module) -> THW | None:
+        """Give the only grid that the position embeddings allow."""
+        encoding = cast(Any, model.pos_encoding)
+        return encoding.temporal_size, *encoding.spatial_size
+
+    def has_class_attention(self, block: nn.Module) -> bool:
+        """Tell whether the block normalizes tokens one by one, as all but custom ones do."""
+        return not block.needs_transposal
+
+    def class_attention(self, block: nn.Module, grid: TokenGrid) -> Tensor:
+        """Compute the attention again; a pooled key's share stands at the places nearest to it."""
+        attention = cast(Any, block.attn)
+        tokens = cast(nn.Module, block.norm1)(grid.tokens)
+        heads = (3, attention.num_heads, attention.head_dim)
+        q, k, _ = attention.qkv(tokens).unflatten(2, heads).transpose(1, 3).unbind(2)
+        q, thw = (q, grid.thw) if attention.pool_q is None else attention.pool_q(q, grid.thw)
+        k, keys = (k, grid.thw) if attention.pool_k is None else attention.pool_k(k, grid.thw)
+        logits = attention.scaler * q[:, :, :1] @ k.transpose(2, 3)  # (b, heads, 1, 1 + keys)
+        shares = logits.softmax(dim=-1).mean(dim=1)[:, :, 1:].unflatten(2, keys)
+        return F.interpolate(shares, size=thw, mode="nearest-exact").squeeze(1)
+
+
+class PytorchvideoMViTAdapter(MViTAdapter):
+    """`pytorchvideo.models.create_multiscale_vision_transformers`, with or without class token."""
+
+    thw_name = "thw_shape"
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.num_prefix = int(cast(Any, model.cls_positional_encoding).cls_embed_on)
+
+    def embed_thw(self, model: nn.Module) -> THW | None:
+        """Give the only grid that the position embeddings allow."""
+        t, h, w = cast(Any, model.cls_positional_encoding).patch_embed_shape
+        return t, h, w
+
+
+def _query_pool(block: nn.Module) -> Any:
+    """Give the convolution or pooling layer of the queries, or None."""
+    pool = getattr(block.attn, "pool_q", None)
+    return getattr(pool, "pool", pool)  # torchvision wraps it
+
+
+def _shrinks(block: nn.Module) -> bool:
+    pool = _query_pool(block)
+    return pool is not None and max(pool.stride) > 1
