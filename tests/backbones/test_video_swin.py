@@ -7,6 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tokenselect.backbones.video_swin import (
     VideoSwin,
+    portions,
     video_swin_b,
     video_swin_b_w16,
     video_swin_mini,
@@ -104,6 +105,13 @@ def test_clips_of_a_batch_do_not_mix():
     model, clips = micro(), torch.randn(3, 3, 6, 20, 28)
     alone = torch.cat([model(clip[None]) for clip in clips])
     torch.testing.assert_close(model(clips), alone, atol=1e-5, rtol=1e-5)
+
+
+def test_portions_change_nothing(monkeypatch):
+    model, clips = micro(), torch.randn(2, 3, 6, 20, 28)
+    whole = model(clips)
+    monkeypatch.setattr(portions, "PORTION", 500)
+    torch.testing.assert_close(model(clips), whole, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("clip", [(6, 20, 28), (5, 33, 18)])

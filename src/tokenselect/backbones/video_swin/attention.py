@@ -2,11 +2,12 @@
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
 from torch import Tensor, nn
 
-from tokenselect.backbones.video_swin.bias import offset_bias, seam_mask
-from tokenselect.backbones.video_swin.windows import THW, Run, WindowLayout, lay_windows
+from tokenselect.backbones.video_swin.bias import offset_bias
+from tokenselect.backbones.video_swin.biased_attention import attend
+from tokenselect.backbones.video_swin.portions import join, split_portions
+from tokenselect.backbones.video_swin.windows import THW, Shape, lay_windows, padded_thw
 
 
 class WindowAttention(nn.Module):
@@ -17,7 +18,8 @@ class WindowAttention(nn.Module):
         num_heads: heads, dividing the channels.
         window: largest sides of a window; they set the size of the bias table.
         is_shifted: move the windows by half a window.
-        fit_windows: fit the windows to the grid rather than pad the grid to whole windows.
+        fit_windows: fit the windows to the grid. Otherwise pad the grid to whole windows, as the
+            original does; there, tokens see the padding.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class WindowAttention(nn.Module):
         if channels % num_heads:
             raise ValueError(f"num_heads must divide {channels} channels, got {num_heads}")
         self.num_heads = num_heads
+        self.head_channels = channels // num_heads
         self.window = window
         self.is_shifted = is_shifted
         self.fit_windows = fit_windows
@@ -44,62 +47,46 @@ class WindowAttention(nn.Module):
 
     def forward(self, patches: Tensor) -> Tensor:
         """Map (b, t, h, w, c) to the same shape."""
-        t, h, w = patches.shape[1:4]
-        layout = lay_windows(
-            (t, h, w), self.window, is_shifted=self.is_shifted, fit=self.fit_windows
-        )
-        patches = _pad_and_roll(patches, layout)
-        mixed = self._attend(self.qkv(patches), layout)
-        return _unroll_and_crop(self.project(mixed), layout, (t, h, w))
+        b, t, h, w, _ = patches.shape
+        if not self.fit_windows:
+            patches = _pad(patches, padded_thw((t, h, w), self.window))
+        rows = patches.flatten(0, 3)  # (n, c)
+        layout = lay_windows(_sides(patches), self.window, is_shifted=self.is_shifted)
+        order = layout.token_order(b, patches.device)
+        mixed = self._mix(rows.index_select(0, order), layout.shapes(b))
+        mixed = mixed.index_select(0, _inverse(order)).view(patches.shape)
+        return mixed if self.fit_windows else mixed[:, :t, :h, :w]
 
-    def _attend(self, qkv: Tensor, layout: WindowLayout) -> Tensor:
-        """Map (b, t, h, w, 3·c) queries, keys and values to (b, t, h, w, c)."""
-        mixed = qkv.new_empty(*qkv.shape[:4], qkv.shape[4] // 3)
-        for group in layout.groups:
-            place = (slice(None), *(run.span for run in group))
-            mixed[place] = self._attend_group(qkv[place], group)
-        return mixed
+    def _mix(self, windows: Tensor, shapes: list[Shape]) -> Tensor:
+        """Attend within windows of the given shapes, in this order: (n, c) to (n, c)."""
+        mixed = []
+        parts = windows.split([shape.count * shape.tokens for shape in shapes])
+        for part, shape in zip(parts, shapes, strict=True):
+            bias = offset_bias(
+                self.bias_table, window=self.window, size=shape.size, seam=shape.seam
+            )
+            portions = split_portions(part, width=self.qkv.out_features, unit=shape.tokens)
+            mixed += [self._attend(tokens, bias) for tokens in portions]
+        return join(mixed)
 
-    def _attend_group(self, qkv: Tensor, group: tuple[Run, Run, Run]) -> Tensor:
-        time, rows, columns = group
-        sides = {"t": time.size, "h": rows.size, "w": columns.size}
-        q, k, v = rearrange(
-            qkv,
-            "b (tn t) (hn h) (wn w) (qkv heads d) -> qkv (b tn hn wn) heads (t h w) d",
-            qkv=3,
-            heads=self.num_heads,
-            **sides,
-        )
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=self._bias(group)[None])
-        return rearrange(
-            mixed,
-            "(b tn hn wn) heads (t h w) d -> b (tn t) (hn h) (wn w) (heads d)",
-            tn=time.count,
-            hn=rows.count,
-            wn=columns.count,
-            **sides,
-        )
-
-    def _bias(self, group: tuple[Run, Run, Run]) -> Tensor:
-        """Return the (heads, n, n) biases of a group's windows, -inf across a seam."""
-        time, rows, columns = group
-        size = time.size, rows.size, columns.size
-        bias = offset_bias(self.bias_table, window=self.window, size=size)
-        parted = seam_mask(group, bias.device)
-        return bias if parted is None else bias.masked_fill(parted, float("-inf"))
+    def _attend(self, tokens: Tensor, bias: Tensor) -> Tensor:
+        """Attend within windows of one shape: (n, c) to (n, c), given (heads, m, m) biases."""
+        qkv = self.qkv(tokens).view(-1, bias.shape[-1], 3, self.num_heads, self.head_channels)
+        q, k, v = qkv.transpose(1, 3).unbind(2)  # each (windows, heads, m, d)
+        mixed = attend(q, k, v, bias).transpose(1, 2)  # (windows, m, heads, d)
+        return self.project(mixed.reshape(tokens.shape))
 
 
-def _pad_and_roll(patches: Tensor, layout: WindowLayout) -> Tensor:
-    t, h, w = (whole - side for whole, side in zip(layout.thw, patches.shape[1:4], strict=True))
-    if t or h or w:
-        patches = F.pad(patches, (0, 0, 0, w, 0, h, 0, t))
-    if any(layout.shift):
-        patches = patches.roll([-shift for shift in layout.shift], (1, 2, 3))
-    return patches
+def _sides(patches: Tensor) -> THW:
+    t, h, w = patches.shape[1:4]
+    return t, h, w
 
 
-def _unroll_and_crop(patches: Tensor, layout: WindowLayout, thw: THW) -> Tensor:
-    if any(layout.shift):
-        patches = patches.roll(layout.shift, (1, 2, 3))
-    t, h, w = thw
-    return patches[:, :t, :h, :w]
+def _pad(patches: Tensor, thw: THW) -> Tensor:
+    t, h, w = (whole - side for whole, side in zip(thw, patches.shape[1:4], strict=True))
+    return F.pad(patches, (0, 0, 0, w, 0, h, 0, t)) if t or h or w else patches
+
+
+def _inverse(order: Tensor) -> Tensor:
+    """Return where each token went."""
+    return torch.empty_like(order).scatter(0, order, torch.arange(len(order), device=order.device))

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from tokenselect.backbones.video_swin.attention import WindowAttention
 from tokenselect.backbones.video_swin.merging import PatchMerging, merged_thw
+from tokenselect.backbones.video_swin.portions import map_portions
 from tokenselect.backbones.video_swin.windows import THW
 from tokenselect.grid import TokenGrid
 
@@ -87,10 +88,18 @@ class Block(nn.Module):
         """Map a grid to one of the same size or, where the block merges, of half the sides."""
         patches = grid.patches
         patches = patches + self.drop_path(self.attention(self.norm_attention(patches)))
-        patches = patches + self.drop_path(self.mlp(self.norm_mlp(patches)))
+        patches = patches + self.drop_path(self._transform(patches))
         if self.merging is not None:
             patches = self.merging(patches)
         return grid.with_patches(patches)
+
+    def _transform(self, patches: Tensor) -> Tensor:
+        tokens = map_portions(
+            lambda tokens: self.mlp(self.norm_mlp(tokens)),
+            patches.flatten(0, 3),
+            width=self.mlp.expand.out_features,
+        )
+        return tokens.view(patches.shape)
 
     def out_thw(self, thw: THW) -> THW:
         """Return the grid's size after the block, given that before it."""

@@ -1,107 +1,129 @@
 """How a grid of any size is cut into windows, straight and shifted (Video Swin, section 3.2).
 
-Each axis is cut by itself. A shifted axis is rolled so that its last window joins the two ends of
-the axis; tokens on the two sides of that seam must not see each other. Windows of one size and one
-seam form a group, which shares its biases; a grid has few groups, however many windows.
+Each axis is cut by itself. On a shifted axis the last window joins the axis' two ends; its tokens
+on one side of that seam do not see those on the other. Windows of one shape share their biases,
+and a grid has few shapes, however many windows: so tokens are put in the order of windows, shape by
+shape, by one index that does the work of rolling and of partitioning.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
+
+import torch
+from torch import Tensor
 
 THW = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Run:
-    """Equal windows side by side on one axis.
+class Cut:
+    """The windows of one size on one axis.
 
     Attributes:
-        start: place of the first token.
-        size: tokens of one window.
-        count: number of windows.
-        seam: tokens of a window before the place where the axis' ends meet; 0 means no seam.
+        size: tokens of a window.
+        seam: tokens of a window that come before its seam; 0 without a seam.
+        starts: place of each window's first token; beyond the axis' end it goes on at its start.
     """
 
-    start: int
     size: int
-    count: int
-    seam: int = 0
-
-    @property
-    def span(self) -> slice:
-        """Return the tokens of all windows of the run."""
-        return slice(self.start, self.start + self.size * self.count)
+    seam: int
+    starts: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Axis:
-    """One axis of a grid, cut into windows.
+class Shape:
+    """The windows of one shape: size and seam in time, rows and columns, and their number."""
 
-    Attributes:
-        side: tokens, padding included.
-        shift: tokens by which the axis is rolled before it is cut.
-        runs: the windows, in order, covering the axis.
-    """
+    size: THW
+    seam: THW
+    count: int
 
-    side: int
-    shift: int
-    runs: tuple[Run, ...]
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of one window."""
+        return math.prod(self.size)
 
 
 @dataclass(frozen=True)
 class WindowLayout:
-    """A grid cut into windows: the axes of time, rows and columns."""
+    """A grid cut into windows: its sides and the cuts of each axis."""
 
-    axes: tuple[Axis, Axis, Axis]
+    thw: THW
+    cuts: tuple[list[Cut], list[Cut], list[Cut]]
 
-    @property
-    def thw(self) -> THW:
-        """Return the sides of the grid, padding included."""
-        t, h, w = (axis.side for axis in self.axes)
-        return t, h, w
+    def shapes(self, batch: int) -> list[Shape]:
+        """Return the shapes of a batch's windows, in the order of `token_order`."""
+        shapes = []
+        for time, rows, columns in product(*self.cuts):
+            size = time.size, rows.size, columns.size
+            seam = time.seam, rows.seam, columns.seam
+            count = len(time.starts) * len(rows.starts) * len(columns.starts)
+            shapes.append(Shape(size, seam, batch * count))
+        return shapes
 
-    @property
-    def shift(self) -> THW:
-        """Return the roll of each axis."""
-        t, h, w = (axis.shift for axis in self.axes)
-        return t, h, w
+    def token_order(self, batch: int, device: torch.device) -> Tensor:
+        """Return the (b·t·h·w,) places of tokens: shape by shape, clip by clip, window by window.
 
-    @property
-    def groups(self) -> list[tuple[Run, Run, Run]]:
-        """Return every combination of a run in time, in rows and in columns."""
-        time, rows, columns = self.axes
-        return list(product(time.runs, rows.runs, columns.runs))
+        A place counts through a batch of grids as it lies in memory.
+        """
+        t, h, w = self.thw
+        clips = torch.arange(batch, device=device) * (t * h * w)
+        times, rows, columns = (
+            [_places(cut, side, step=step, axis=axis, device=device) for cut in cuts]
+            for axis, (cuts, side, step) in enumerate(
+                zip(self.cuts, self.thw, (h * w, w, 1), strict=True)
+            )
+        )
+        times = [clips.view(-1, 1, 1, 1, 1, 1, 1) + time for time in times]
+        return torch.cat([(i + j + k).flatten() for i, j, k in product(times, rows, columns)])
 
 
-def lay_windows(thw: THW, window: THW, *, is_shifted: bool, fit: bool) -> WindowLayout:
-    """Cut a grid into windows no larger than `window`.
-
-    Args:
-        thw: sides of the grid.
-        window: largest sides of a window.
-        is_shifted: move the windows by half a window on every axis that has more than one.
-        fit: spread a side evenly over the fewest windows that hold it. Otherwise windows keep
-            their size and the side is padded to a multiple of it, as in the original.
-    """
+def lay_windows(thw: THW, window: THW, *, is_shifted: bool) -> WindowLayout:
+    """Cut a grid into windows no larger than `window`; see `cut_axis`."""
     t, h, w = (
-        cut_axis(side, largest, is_shifted=is_shifted, fit=fit)
+        cut_axis(side, largest, is_shifted=is_shifted)
         for side, largest in zip(thw, window, strict=True)
     )
-    return WindowLayout((t, h, w))
+    return WindowLayout(thw, (t, h, w))
 
 
-def cut_axis(side: int, largest: int, *, is_shifted: bool, fit: bool) -> Axis:
-    """Cut one axis; see `lay_windows`."""
+def cut_axis(side: int, largest: int, *, is_shifted: bool) -> list[Cut]:
+    """Spread a side evenly over the fewest windows that hold it.
+
+    Args:
+        side: tokens of the axis.
+        largest: most tokens of a window; where it divides the side, all windows have this size.
+        is_shifted: move the windows by half a window, unless there is only one.
+    """
     count = math.ceil(side / largest)
-    if count == 1:
-        return Axis(side, 0, (Run(0, side, 1),))
-    if not fit:
-        side = count * largest
     size, longer = divmod(side, count)  # `longer` windows hold one token more than the others
-    shift = math.ceil(side / count) // 2 if is_shifted else 0
-    runs = [Run(0, size + 1, longer), Run(longer * (size + 1), size, count - longer)]
-    if shift:
-        runs[1] = replace(runs[1], count=runs[1].count - 1)
-        runs.append(Run(side - size, size, 1, seam=size - shift))
-    return Axis(side, shift, tuple(run for run in runs if run.count))
+    sizes = [size + 1] * longer + [size] * (count - longer)
+    start = sizes[0] // 2 if is_shifted and count > 1 else 0
+    starts: dict[tuple[int, int], list[int]] = {}
+    for size in sizes:
+        seam = side - start if start < side < start + size else 0
+        starts.setdefault((size, seam), []).append(start)
+        start += size
+    return [Cut(size, seam, tuple(places)) for (size, seam), places in starts.items()]
+
+
+def padded_thw(thw: THW, window: THW) -> THW:
+    """Return the sides, those longer than the window brought up to a multiple of it."""
+    t, h, w = (
+        math.ceil(side / largest) * largest if side > largest else side
+        for side, largest in zip(thw, window, strict=True)
+    )
+    return t, h, w
+
+
+def _places(cut: Cut, side: int, *, step: int, axis: int, device: torch.device) -> Tensor:
+    """Return a cut's places on an axis whose neighbours lie `step` tokens apart.
+
+    They are shaped for a sum over the axes, which is (windows in time, in rows, in columns, tokens
+    in time, in rows, in columns).
+    """
+    places = [(start + i) % side * step for start in cut.starts for i in range(cut.size)]
+    shape = [1] * 6
+    shape[axis], shape[axis + 3] = len(cut.starts), cut.size
+    return torch.tensor(places, device=device).view(shape)

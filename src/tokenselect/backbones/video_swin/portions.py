@@ -1,0 +1,38 @@
+"""Work on as many tokens at a time as a processor's cache holds.
+
+A step that makes several times as many channels as it was given (queries, keys and values, or a
+perceptron's hidden layer) writes tens of megabytes for a clip and reads them once. A portion at a
+time they never leave the cache, and memory is not asked of the system anew for every layer.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+PORTION = 2**21  # numbers that a step may write at a time: 8 MB of float32
+
+
+def split_portions(tokens: Tensor, *, width: int, unit: int = 1) -> tuple[Tensor, ...]:
+    """Split rows where a step will make `width` numbers of each.
+
+    They stay together where portions would do harm: on other devices, and in a graph.
+
+    Args:
+        tokens: (n, ...) rows.
+        width: numbers made of one row.
+        unit: rows that belong together; it divides n.
+    """
+    if tokens.device.type != "cpu" or torch.compiler.is_compiling():
+        return (tokens,)
+    return tokens.split(max(PORTION // (width * unit), 1) * unit)
+
+
+def map_portions(step: Callable[[Tensor], Tensor], tokens: Tensor, *, width: int) -> Tensor:
+    """Apply a step that treats (n, c) tokens one by one, making `width` numbers of each."""
+    return join([step(portion) for portion in split_portions(tokens, width=width)])
+
+
+def join(parts: list[Tensor]) -> Tensor:
+    """Concatenate along dim 0, without a copy where there is nothing to do."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
