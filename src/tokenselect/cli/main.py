@@ -7,12 +7,14 @@ from typing import Any
 
 from jsonargparse import auto_cli
 
+from tokenselect.cli.calibrate import calibrate
 from tokenselect.cli.data import check
 from tokenselect.cli.predict import predict
 from tokenselect.cli.profile import profile
 from tokenselect.cli.visualize import visualize
 
 COMMANDS: dict[str, Any] = {
+    "calibrate": calibrate,
     "data": {"_help": "Look at a data set before training on it.", "check": check},
     "predict": predict,
     "profile": profile,
@@ -31,7 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def spell_flags(arguments: list[str]) -> list[str]:
-    """Write a bare `--json` as `--json=true`, and words that make a list as one JSON list."""
+    """Write `--json` as `--json=true`, hyphens in options as underscores, and a list as JSON."""
     command: Any = COMMANDS
     depth = 0
     for word in arguments:
@@ -41,8 +43,16 @@ def spell_flags(arguments: list[str]) -> list[str]:
         return arguments
     parameters = list(inspect.signature(command).parameters.values())
     flags = {f"--{p.name}" for p in parameters if p.annotation is bool}
+    hyphens = {f"--{p.name.replace('_', '-')}": f"--{p.name}" for p in parameters}
+    arguments = [respell(word, hyphens) for word in arguments]
     spelled = [f"{word}=true" if word in flags else word for word in arguments]
     return join_words(spelled, depth) if parameters[0].annotation == list[str] else spelled
+
+
+def respell(word: str, names: dict[str, str]) -> str:
+    """Write `--target-ms` and `--target-ms=80` as the option is called."""
+    name, equals, value = word.partition("=")
+    return names.get(name, name) + equals + value
 
 
 def join_words(arguments: list[str], depth: int) -> list[str]:

@@ -1,0 +1,121 @@
+"""`tokenselect calibrate`: plans that meet a budget on this machine."""
+
+import json
+import re
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tokenselect.cli.predict import best_device
+from tokenselect.cli.progress import telling
+from tokenselect.prediction.calibration import Calibration, Proposal, calibrate_model
+from tokenselect.prediction.loaded import LoadedModel
+from tokenselect.prediction.loading import open_model
+from tokenselect.prediction.recorded import Results, find_results
+
+
+def calibrate(
+    model: str | None = None,
+    checkpoint: str | None = None,
+    target_ms: float | None = None,
+    target_gmacs: float | None = None,
+    results: list[str] | None = None,
+    sites: str | None = None,
+    count: int = 5,
+    repeats: int = 3,
+    size: int | tuple[int, int] | None = None,
+    device: str | None = None,
+    json: bool = False,
+) -> None:
+    """Propose plans that meet a budget of milliseconds or GMACs a clip, the best first.
+
+    Accuracy is expected from recorded results (of `tokenselect evaluate --output`, else the paper's
+    for its models); where there are none, plans that keep more tokens come first.
+
+    Args:
+        model: name of the model, for example mvit_b16.
+        checkpoint: of a trained model instead; only its trained sites are used.
+        target_ms: at most so many milliseconds for one clip, measured here.
+        target_gmacs: at most so many GMACs for one clip.
+        results: JSON files of recorded results, or folders of them, as ["a.json", "runs"].
+        sites: where to select, for example T0,S4; the trained sites, or those that the paper
+            found best, if not given.
+        count: plans to propose.
+        repeats: timed forwards of each plan in turns; 0 for none with --target-gmacs.
+        size: of the frames, if not the model's own.
+        device: for example cpu or cuda; the accelerator if there is one and none is given.
+        json: print JSON instead of a table.
+    """
+    if count < 1:
+        raise ValueError(f"count must be at least 1, got {count}")
+    with telling("building the model") as tell:
+        loaded = open_model(
+            model, checkpoint=checkpoint, plan="dense", size=size, device=device or best_device()
+        )
+        recorded = find_results(loaded.name, results or ())
+        found = calibrate_model(
+            loaded,
+            target_ms=target_ms,
+            target_gmacs=target_gmacs,
+            results=recorded,
+            sites=read_sites(sites) if sites is not None else None,
+            count=count,
+            repeats=repeats,
+            tell=tell,
+        )
+    source = recorded.source if recorded is not None else None
+    if json:
+        print_json(loaded, found, source)
+    else:
+        print_table(loaded, found, recorded, checkpoint=checkpoint)
+
+
+def read_sites(text: str) -> list[tuple[str, int]]:
+    """Read "T0,S4"."""
+    sites = [re.fullmatch(r"([TS])(\d+)", part.strip()) for part in text.split(",")]
+    if not all(sites):
+        raise ValueError(f"sites must be like T0,S4 (T or S and a block), got {text!r}")
+    return [(site[1], int(site[2])) for site in sites if site]
+
+
+def print_json(loaded: LoadedModel, found: Calibration, source: str | None) -> None:
+    """Print one JSON object."""
+    told = {"model": loaded.name, "results": source, **asdict(found)}
+    print(json.dumps(told, indent=2))
+
+
+def print_table(
+    loaded: LoadedModel, found: Calibration, recorded: Results | None, *, checkpoint: str | None
+) -> None:
+    """Print the proposals, the dense model below them, and a line to paste."""
+    console = Console()
+    columns = ["plan", "GMACs", "ms", "tokens kept", "expected top-1"]
+    table = Table(*columns, title=loaded.name, title_justify="left")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for proposal in found.proposals:
+        table.add_row(*row_of(proposal))
+    table.add_section()
+    if found.dense.plan not in {p.plan for p in found.proposals}:
+        table.add_row(*row_of(found.dense), style="dim")
+    console.print(table)
+    if recorded is None:
+        console.print("No recorded results: plans that keep more tokens come first.")
+    else:
+        console.print(f"≈ estimated from the results of {escape(recorded.source)}.")
+    best = found.proposals[0].plan
+    line = f'tokenselect.create_model("{loaded.name}", plan="{best}")'
+    if checkpoint is not None:
+        line = f"tokenselect predict VIDEO --checkpoint {checkpoint} --plan {best}"
+    print(line)
+
+
+def row_of(proposal: Proposal) -> list[str]:
+    """Write a proposal's figures."""
+    top1 = ""
+    if proposal.top1 is not None:
+        top1 = f"{proposal.top1:.1f}" if proposal.is_recorded else f"≈ {proposal.top1:.1f}"
+    time = "" if proposal.milliseconds is None else f"{proposal.milliseconds:.1f}"
+    return [proposal.plan, f"{proposal.gmacs:.4g}", time, f"{proposal.kept:.0%}", top1]

@@ -1,0 +1,44 @@
+import json
+
+import pytest
+
+from tokenselect.cli.calibrate import print_table
+from tokenselect.cli.main import main
+from tokenselect.prediction.calibration import Calibration, Proposal
+from tokenselect.prediction.loading import open_model
+from tokenselect.prediction.recorded import PAPER
+
+FOUND = Calibration(Proposal("dense", 70.6, 1.0), [Proposal("T0_0.6", 41.2, 0.6, 80.0, 77.5, True)])
+
+
+@pytest.mark.slow
+def test_a_budget_is_met(capsys):
+    options = ["--size", "32", "--sites", "T9", "--repeats", "0"]
+    main(["calibrate", "--model=mvit_mini", "--target-gmacs=0.0255", "--json", *options])
+    told = json.loads(capsys.readouterr().out)
+    assert {"model", "results", "dense", "proposals"} == set(told)
+    assert told["proposals"][0]["gmacs"] <= 0.0255 < told["dense"]["gmacs"]
+
+
+def test_proposals_are_ready_to_paste(capsys):
+    loaded = open_model("mvit_mini")
+    print_table(loaded, FOUND, PAPER["mvit_b16"], checkpoint=None)
+    printed = capsys.readouterr().out
+    assert "tokens kept" in printed and "77.5" in printed and "dense" in printed
+    last = printed.strip().splitlines()[-1]
+    assert last == 'tokenselect.create_model("mvit_mini", plan="T0_0.6")'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give one target"),
+        (["--target-gmacs", "1", "--sites", "X3"], "sites must be like T0,S4"),
+        (["--target-gmacs", "1", "--count", "0"], "count must be at least 1"),
+    ],
+)
+def test_wrong_values_end_with_one_line(arguments, message, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["calibrate", "--model", "mvit_mini", *arguments])
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err.strip().splitlines()[-1]
