@@ -9,7 +9,7 @@ from tokenselect.cli.main import spell_flags
         ("calibrate --target-ms 80 --json", "calibrate --target_ms 80 --json=true"),
         ("calibrate --target-gmacs=40", "calibrate --target_gmacs=40"),
         ("profile mvit_mini --json", "profile mvit_mini --json=true"),
-        ("data check videos --min-frames 8 --quick", "data check videos --min_frames 8 --quick=true"),
+        ("data check d --min-frames 8 --quick", "data check d --min_frames 8 --quick=true"),
         ("predict --class-names n.txt a", 'predict ["a"] --class_names n.txt'),
         ("--help", "--help"),
     ],

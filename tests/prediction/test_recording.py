@@ -5,7 +5,9 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tokenselect import create_model
+from tests.contracts.models import THIRD_PARTY
+from tokenselect import create_model, insert_selectors, record_selections
+from tokenselect.insertion import watch_grids
 from tokenselect.prediction.recording import block_strides, patch_stride, record_clip
 from tokenselect.visualization.pixels import to_pixels
 from tokenselect.visualization.tracing import trace_sites
@@ -121,3 +123,15 @@ def test_a_dense_model_is_recorded_too():
     assert len(recording.grids) == len(model.blocks)
     assert torch.equal(recording.logits, model(clip)[0])
     assert all(len(block._forward_pre_hooks) == 0 for block in model.blocks)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("case", THIRD_PARTY, ids=lambda case: case.name)
+def test_sites_of_other_libraries_models_are_traced_too(case):
+    model, video = case.build(), case.video()
+    insert_selectors(model, "T0=3-S1_0.7-T2=2", method="uniform")
+    with watch_grids(model) as grids, record_selections(model) as selections:
+        model(video)
+    traces = trace_sites(selections, thw=grids[0], strides=block_strides(model))
+    left = [int(after.is_kept.sum()) for _, after in traces.values()]
+    assert left == sorted(left, reverse=True) and left[-1] > 0

@@ -56,7 +56,7 @@ def open_sample(number: int) -> FramesInMemory:
     """Draw sample clip `number`."""
     if not 0 <= number < NUM_SAMPLES:
         raise ValueError(f"samples are numbered 0 to {NUM_SAMPLES - 1}, got {number}")
-    frames = sample_clips().video(number).permute(0, 3, 1, 2).contiguous()
+    frames = sample_clips().video(number).contiguous()
     return FramesInMemory(frames, fps=FPS, name=f"sample:{number}")
 
 
