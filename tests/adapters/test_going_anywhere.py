@@ -10,7 +10,12 @@ from tests.contracts.models import THIRD_PARTY, Case, logits_of
 from tokenselect import insert_selectors, remove_selectors
 
 PLAN = "T0_0.6-S1_0.7"
-VARIANTS = ("torchvision-mvit-v1", "timesformer-joint", "pytorchvideo-plain")
+VARIANTS = (
+    "torchvision-mvit-v1",
+    "timesformer-joint",
+    "pytorchvideo-plain",
+    "slowfast-mvit-v1",
+)
 COMPILED = pytest.mark.parametrize(
     "case", [case for case in THIRD_PARTY if case.name not in VARIANTS], ids=lambda case: case.name
 )

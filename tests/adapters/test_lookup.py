@@ -18,6 +18,7 @@ from tokenselect.adapters.mvit import TorchvisionMViTAdapter
         "transformers.VideoMAEModel",
         "transformers.TimesformerForVideoClassification",
         "pytorchvideo.models.create_multiscale_vision_transformers",
+        "slowfast.models.MViT",
     ],
 )
 def test_models_are_listed_by_the_names_people_know(name):

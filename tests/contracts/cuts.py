@@ -75,6 +75,21 @@ def run_pytorchvideo_mvit(model: nn.Module, video: Tensor, cuts: Cuts) -> Tensor
     return model.head(model.norm_embed(tokens))
 
 
+def run_slowfast_mvit(model: nn.Module, videos: list[Tensor], cuts: Cuts) -> Tensor:
+    thw = (5, 12, 12)
+    tokens, _ = model.patch_embed(videos[0])
+    tokens = torch.cat([model.cls_token.expand(len(tokens), -1, -1), tokens], dim=1)
+    if model.use_abs_pos:
+        space, time = model.pos_embed_spatial, model.pos_embed_temporal
+        places = (time[:, :, None] + space[:, None]).flatten(1, 2)  # (1, t·h·w, c)
+        tokens = tokens + torch.cat([model.pos_embed_class, places], dim=1)
+    for index, block in enumerate(model.blocks):
+        if index in cuts:
+            tokens, thw = cut_tokens(tokens, thw, cuts[index], num_prefix=1)
+        tokens, thw = block(tokens, list(thw))
+    return model.head(model.norm(tokens)[:, 0])
+
+
 def run_swin3d(model: nn.Module, video: Tensor, cuts: Cuts) -> Tensor:
     patches = model.patch_embed(video)
     index = 0

@@ -164,3 +164,24 @@ def pytorchvideo_mvit(*, has_class_token: bool = True) -> nn.Module:
         pool_kvq_kernel=[3, 3, 3],
     )
     return scramble(model)
+
+
+def slowfast_mvit(*, is_v2: bool = False) -> nn.Module:
+    """Build SlowFast's MViT on a grid of 5×12×12, as its MViT-B or with v2's relative positions."""
+    torchvision_video("mvit")
+    defaults = pytest.importorskip("slowfast.config.defaults", reason="SlowFast is not installed")
+    builder = importlib.import_module("slowfast.models.video_model_builder")
+    config = defaults.get_cfg()
+    config.DATA.TRAIN_CROP_SIZE = config.DATA.TEST_CROP_SIZE = 48
+    config.DATA.NUM_FRAMES, config.DATA.INPUT_CHANNEL_NUM = 10, [3]
+    config.MODEL.NUM_CLASSES, config.MODEL.DROPOUT_RATE = 7, 0.0
+    mvit = config.MVIT
+    mvit.DEPTH, mvit.EMBED_DIM, mvit.NUM_HEADS = 3, 8, 1
+    mvit.PATCH_KERNEL, mvit.PATCH_STRIDE, mvit.PATCH_PADDING = [3, 7, 7], [2, 4, 4], [1, 3, 3]
+    mvit.DIM_MUL, mvit.HEAD_MUL = [[1, 2.0]], [[1, 2.0]]
+    mvit.POOL_KVQ_KERNEL, mvit.POOL_Q_STRIDE = [3, 3, 3], [[1, 1, 2, 2]]
+    mvit.POOL_KV_STRIDE_ADAPTIVE, mvit.DROPPATH_RATE = [1, 4, 4], 0.0
+    mvit.SEP_POS_EMBED, mvit.USE_ABS_POS = True, not is_v2
+    mvit.REL_POS_SPATIAL = mvit.REL_POS_TEMPORAL = mvit.RESIDUAL_POOLING = is_v2
+    mvit.DIM_MUL_IN_ATT = is_v2
+    return scramble(builder.MViT(config))

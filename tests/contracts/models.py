@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +19,14 @@ class Case:
     name: str
     build: Callable[[], nn.Module]
     shape: tuple[int, ...]
-    run_by_hand: Callable[[nn.Module, Tensor, cuts.Cuts], Tensor]
+    run_by_hand: Callable[[nn.Module, Any, cuts.Cuts], Tensor]
     region: tuple[int, int] = (3, 2)  # kept before block 1
+    takes_list: bool = False
 
-    def video(self) -> Tensor:
-        """Draw two clips."""
-        return torch.randn(2, *self.shape)
+    def video(self) -> Any:
+        """Draw two clips, in a list of one for models that may take several pathways."""
+        clips = torch.randn(2, *self.shape)
+        return [clips] if self.takes_list else clips
 
 
 def logits_of(output: object) -> Tensor:
@@ -40,6 +43,10 @@ def own_case(name: str, frames: int, size: tuple[int, int]) -> Case:
     )
 
 
+def slowfast_case(name: str, build: Callable[[], nn.Module]) -> Case:
+    return Case(name, build, (3, 10, 48, 48), cuts.run_slowfast_mvit, takes_list=True)
+
+
 JOINT = partial(hosts.timesformer, attention_type="joint_space_time")
 NO_CLASS_TOKEN = partial(hosts.pytorchvideo_mvit, has_class_token=False)
 THIRD_PARTY = [
@@ -53,6 +60,8 @@ THIRD_PARTY = [
     Case("vjepa2", hosts.vjepa2, (10, 3, 32, 32), cuts.run_vjepa2),
     Case("pytorchvideo-mvit", hosts.pytorchvideo_mvit, (3, 10, 48, 32), cuts.run_pytorchvideo_mvit),
     Case("pytorchvideo-plain", NO_CLASS_TOKEN, (3, 10, 48, 32), cuts.run_pytorchvideo_mvit),
+    slowfast_case("slowfast-mvit-v1", hosts.slowfast_mvit),
+    slowfast_case("slowfast-mvit-v2", partial(hosts.slowfast_mvit, is_v2=True)),
 ]
 OWN = [
     own_case("mvit_mini", 10, (96, 64)),

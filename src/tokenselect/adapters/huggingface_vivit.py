@@ -17,6 +17,13 @@ class VivitAdapter(HuggingFaceAdapter):
 
     num_prefix = 1
 
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        if not hasattr(model.base_model, "layers"):
+            raise ValueError(
+                "selection in ViViT needs transformers 5, this model is of an older one"
+            )
+
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """List the layers."""
         return tuple(cast(Any, model.base_model).layers)

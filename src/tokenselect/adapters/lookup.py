@@ -9,7 +9,11 @@ from tokenselect.adapters.huggingface import VideoMAEAdapter
 from tokenselect.adapters.huggingface_timesformer import TimesformerAdapter
 from tokenselect.adapters.huggingface_vivit import VivitAdapter
 from tokenselect.adapters.huggingface_vjepa2 import VJEPA2Adapter
-from tokenselect.adapters.mvit import PytorchvideoMViTAdapter, TorchvisionMViTAdapter
+from tokenselect.adapters.mvit import (
+    PytorchvideoMViTAdapter,
+    SlowFastMViTAdapter,
+    TorchvisionMViTAdapter,
+)
 from tokenselect.adapters.own import OwnAdapter
 from tokenselect.adapters.torchvision_swin import TorchvisionSwinAdapter
 
@@ -66,6 +70,12 @@ FAMILIES = (
         "pytorchvideo.models.vision_transformers",
         ("MultiscaleVisionTransformers",),
         ("pytorchvideo.models.create_multiscale_vision_transformers",),
+    ),
+    Family(
+        SlowFastMViTAdapter,
+        "slowfast.models.video_model_builder",
+        ("MViT",),
+        ("slowfast.models.MViT",),
     ),
 )
 ADAPTERS = {f"{f.module}.{name}": f.adapter for f in FAMILIES for name in f.classes}

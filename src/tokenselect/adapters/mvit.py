@@ -1,4 +1,4 @@
-"""MViT of torchvision and of pytorchvideo: blocks map (tokens, thw) to (tokens, thw)."""
+"""MViT of torchvision, pytorchvideo and SlowFast: blocks map (tokens, thw) to the same."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -13,7 +13,7 @@ from tokenselect.plan import THW
 
 
 class MViTAdapter(Adapter):
-    """What the two libraries have in common: the grid travels with the tokens."""
+    """What the libraries have in common: the grid travels with the tokens."""
 
     num_prefix = 1
     thw_name: str
@@ -94,7 +94,28 @@ class PytorchvideoMViTAdapter(MViTAdapter):
 
     def embed_thw(self, model: nn.Module) -> THW | None:
         """Give the only grid that the position embeddings allow."""
-        t, h, w = cast(Any, model.cls_positional_encoding).patch_embed_shape
+        shape = cast(Any, model.cls_positional_encoding).patch_embed_shape
+        t, h, w = shape() if callable(shape) else shape  # a property up to version 0.1.5
+        return t, h, w
+
+
+class SlowFastMViTAdapter(MViTAdapter):
+    """MViT v1 and v2 of SlowFast, with or without class token."""
+
+    thw_name = "thw_shape"
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        if model.enable_rev or model.enable_detection:
+            raise ValueError(
+                "SlowFast's reversible and detecting MViT count on all tokens; only the plain "
+                "classifier is supported"
+            )
+        self.num_prefix = int(cast(bool, model.cls_embed_on))
+
+    def embed_thw(self, model: nn.Module) -> THW | None:
+        """Give the only grid that the position embeddings allow."""
+        t, h, w = cast(list[int], model.patch_dims)
         return t, h, w
 
 
