@@ -15,6 +15,7 @@ from tokenselect.data import (
     transforms,
 )
 from tokenselect.data.draws import draw_uniform
+from tokenselect.data.randaugment import OPERATIONS
 
 
 def noise(t: int = 3, h: int = 17, w: int = 22) -> Tensor:
@@ -80,6 +81,17 @@ def test_colours_survive_a_flat_picture():
 def test_solarize_add_brightens_the_dark_half():
     levels = torch.tensor([0, 100, 127, 128, 255]).byte().view(1, 1, 1, 5)
     assert colors.solarize_add(levels, 50).flatten().tolist() == [50, 150, 177, 128, 255]
+
+
+@pytest.mark.parametrize(("threshold", "expected"), [(256, [0, 255]), (255, [0, 0]), (0, [255, 0])])
+def test_solarize_at_the_ends_of_its_range(threshold, expected):
+    levels = torch.tensor([0, 255]).byte().view(1, 1, 1, 2)
+    assert colors.solarize(levels, threshold).flatten().tolist() == expected
+
+
+def test_operations_of_no_strength_keep_the_picture():
+    kept = [torch.equal(operation(noise(), 0.0, 1), noise()) for operation in OPERATIONS]
+    assert kept.count(False) == 4  # autocontrast, equalize, invert, posterize to four bits
 
 
 def test_a_shift_moves_by_pixels():

@@ -75,6 +75,8 @@ def posterize(frames: Tensor, bits: int) -> Tensor:
 
 def solarize(frames: Tensor, threshold: int) -> Tensor:
     """Invert the values at or above the threshold."""
+    if threshold > 255:  # a comparison would wrap it to 0
+        return frames
     return frames ^ (frames >= threshold).to(torch.uint8).mul_(255)  # x ^ 255 is 255 − x
 
 
