@@ -2,7 +2,15 @@ import numpy as np
 import pytest
 import torch
 
-from tokenselect.data.synthetic import CLASS_NAMES, STEPS, SyntheticActions
+from tokenselect.data.synthetic import CLASS_NAMES, RED_CLASSES, STEPS, SyntheticActions
+
+
+def mark_of(clips: SyntheticActions, index: int) -> torch.Tensor:
+    """Say how much each pixel has of the target's colour alone: (t, h, w)."""
+    video = clips.video(index).float()
+    channel = 0 if CLASS_NAMES[clips[index][1]] in RED_CLASSES else 1
+    others = [other for other in range(3) if other != channel]
+    return video[:, channel] - video[:, others].amax(dim=1)
 
 
 @pytest.fixture(scope="module")
@@ -48,21 +56,18 @@ def test_classes_are_equally_common(clips):
 
 def test_the_mark_shows_in_the_true_frames_and_nowhere_else(clips):
     for index in range(16):
-        video = clips.video(index).float()
-        redness = video[:, 0] - video[:, 1:].amax(dim=1)  # (t, h, w)
-        is_marked = (redness > 120).flatten(1).sum(dim=1) > 4
+        is_marked = (mark_of(clips, index) > 120).flatten(1).sum(dim=1) > 4
         assert torch.equal(is_marked, clips.truth(index).frames)
 
 
 def test_the_true_box_holds_the_mark(clips):
     for index in range(16):
-        truth, video = clips.truth(index), clips.video(index).float()
-        redness = video[:, 0] - video[:, 1:].amax(dim=1)  # (t, h, w)
+        truth, mark = clips.truth(index), mark_of(clips, index)
         for frame in truth.frames.nonzero().flatten():
             x0, y0, x1, y1 = truth.boxes[frame].int().tolist()
-            inside = redness[frame, y0:y1, x0:x1]
-            assert inside.max() == redness[frame].max()
-            assert (inside > 100).sum() == (redness[frame] > 100).sum()
+            inside = mark[frame, y0:y1, x0:x1]
+            assert inside.max() == mark[frame].max()
+            assert (inside > 100).sum() == (mark[frame] > 100).sum()
 
 
 def test_boxes_outside_the_burst_are_zero(clips):
@@ -82,10 +87,15 @@ def test_the_target_walks_as_its_class_says(clips):
         assert ((centres[-1] - centres[-2]).sign() == second).all()
 
 
-def test_a_burst_touches_three_of_eight_token_frames():
+def test_a_burst_touches_three_or_four_of_eight_token_frames():
     clips = SyntheticActions(30)
     for index in range(30):
-        assert clips.truth(index).frames.view(8, 2).any(dim=1).sum() == 3
+        assert clips.truth(index).frames.view(8, 2).any(dim=1).sum() in (3, 4)
+
+
+def test_each_colour_has_corners_that_differ_in_order_alone():
+    turned = {"-".join(reversed(name.split("-"))) for name in RED_CLASSES}
+    assert turned == set(RED_CLASSES) and len(RED_CLASSES) == 4
 
 
 def test_bursts_and_regions_are_spread_over_the_clip():
@@ -94,7 +104,7 @@ def test_bursts_and_regions_are_spread_over_the_clip():
     often = torch.stack([truth.frames for truth in truths]).float().mean(dim=0)  # (t,)
     assert often.min() > 0.03 and often.max() < 0.6
     centres = torch.stack([truth.boxes[truth.frames].mean(dim=0) for truth in truths])
-    assert (centres.std(dim=0) > 10).all()
+    assert (centres.std(dim=0) > 8).all()
 
 
 @pytest.mark.parametrize(

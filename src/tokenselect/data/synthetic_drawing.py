@@ -38,17 +38,16 @@ def stamp(pixels: Floats, mask: Floats, centres: NDArray[np.int64], colours: Flo
 
 
 def draw_background(rng: np.random.Generator, size: tuple[int, int]) -> Floats:
-    """Return a (3, h, w) still picture: a slanted gradient with muted blocks strewn over it."""
+    """Return a (3, h, w) still grey picture: a slanted gradient with blocks strewn over it."""
     h, w = size
     y, x = np.mgrid[0 : 1 : h * 1j, 0 : 1 : w * 1j].astype(np.float32)
-    base, slope_x, slope_y = rng.uniform([0.25, -0.1, -0.1], [0.5, 0.1, 0.1], size=(3, 3)).T
-    picture = base[:, None, None] + slope_x[:, None, None] * x + slope_y[:, None, None] * y
+    base, slope_x, slope_y = rng.uniform([0.25, -0.1, -0.1], [0.5, 0.1, 0.1])
+    picture = base + slope_x * x + slope_y * y
     for _ in range(CLUTTER):
         top, left = rng.integers(h), rng.integers(w)
         rows, columns = rng.integers(2, h // 4), rng.integers(2, w // 4)
-        colour = base + rng.uniform(-0.2, 0.2, size=3)
-        picture[:, top : top + rows, left : left + columns] = colour[:, None, None]
-    return picture.astype(np.float32)
+        picture[top : top + rows, left : left + columns] = base + rng.uniform(-0.2, 0.2)
+    return np.repeat(picture[None].astype(np.float32), 3, axis=0)
 
 
 def spoil(pixels: Floats, rng: np.random.Generator) -> Floats:
