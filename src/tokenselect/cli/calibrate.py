@@ -21,7 +21,7 @@ def calibrate(
     checkpoint: str | None = None,
     target_ms: float | None = None,
     target_gmacs: float | None = None,
-    results: list[str] | None = None,
+    results: str | None = None,
     sites: str | None = None,
     count: int = 5,
     repeats: int = 3,
@@ -39,7 +39,7 @@ def calibrate(
         checkpoint: of a trained model instead; only its trained sites are used.
         target_ms: at most so many milliseconds for one clip, measured here.
         target_gmacs: at most so many GMACs for one clip.
-        results: JSON files of recorded results, or folders of them, as ["a.json", "runs"].
+        results: JSON files of recorded results, or folders of them, with commas between.
         sites: where to select, for example T0,S4; the trained sites, or those that the paper
             found best, if not given.
         count: plans to propose.
@@ -54,7 +54,7 @@ def calibrate(
         loaded = open_model(
             model, checkpoint=checkpoint, plan="dense", size=size, device=device or best_device()
         )
-        recorded = find_results(loaded.name, results or ())
+        recorded = find_results(loaded.name, results.split(",") if results else ())
         found = calibrate_model(
             loaded,
             target_ms=target_ms,

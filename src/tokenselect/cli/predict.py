@@ -145,7 +145,8 @@ def print_answer(console: Console, loaded: LoadedModel, answer: Answer, *, top: 
         console.print(f"[red]{escape(answer.error or '')}[/]")
         return
     truth = f" (shows {escape(answer.video.label)})" if answer.video.label else ""
-    table = Table("label", "probability", "", title=f"{name}{truth}", title_justify="left")
+    console.print(f"[bold]{name}[/]{truth}", soft_wrap=True)
+    table = Table("label", "probability", "")
     table.columns[1].justify = "right"
     for number, probability in answer.timeline.whole.top(top):
         bar = "█" * round(30 * probability)
@@ -153,7 +154,7 @@ def print_answer(console: Console, loaded: LoadedModel, answer: Answer, *, top: 
     console.print(table)
     if len(answer.timeline.moments) == 1:
         return
-    line = Table("from", "to", "label", "probability", title=f"time line of {name}")
+    line = Table("from", "to", "label", "probability", title="time line", title_justify="left")
     for column in (0, 1, 3):
         line.columns[column].justify = "right"
     for stretch in answer.timeline.stretches():

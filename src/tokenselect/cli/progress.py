@@ -15,6 +15,8 @@ def telling(first: str) -> Iterator[Callable[[str], None]]:
         A function that changes the line.
     """
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    is_seen = console.is_terminal  # a log file gets none of it
+    with Progress(*columns, console=console, transient=True, disable=not is_seen) as progress:
         task = progress.add_task(first)
         yield lambda text: progress.update(task, description=text)

@@ -1,6 +1,7 @@
 """`tokenselect visualize`: pictures of what a model keeps of a video."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from PIL import Image
@@ -153,6 +154,7 @@ def write_moving(path: Path, explanation: Explanation, width: int | None) -> Non
 
 def write_page(path: Path, explanation: Explanation, width: int | None) -> None:
     """Write the report; its frames take the width of the window."""
-    ordered = sorted(explanation.plans[1:], key=lambda plan: -plan.gmacs)
-    explanation.plans[1:] = ordered
-    write_report(path, explanation)
+    dense, *plans = explanation.plans
+    ordered = [dense, *sorted(plans, key=lambda plan: -plan.gmacs)]
+    start = plans[0].plan if plans else None
+    write_report(path, replace(explanation, plans=ordered), start=start)

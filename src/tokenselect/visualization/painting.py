@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tokenselect.data.transforms import resize
 from tokenselect.visualization.explanation import ClipStory
-from tokenselect.visualization.palette import INK, KEPT, heat_colours
+from tokenselect.visualization.palette import INK, KEPT, PAPER, Colour, heat_colours
 from tokenselect.visualization.pixels import KeptPixels
 
 Corners = tuple[int, int, int, int]  # x0, y0, x1, y1, the ends not included
@@ -34,7 +34,7 @@ class FramePainter:
         self.scale = (self.size[0] / full, self.size[1] / height)
         small = resize(clip.frames, (self.size[1], self.size[0]))
         self.pictures = [Image.fromarray(p) for p in small.permute(0, 2, 3, 1).numpy()]
-        self.line = max(1, round(width / 90))
+        self.line = max(2, round(width / 90))
 
     def place(self, box: Tensor) -> Corners:
         """Map a (4,) box of the model's input to whole pixels of the picture."""
@@ -80,7 +80,8 @@ class FramePainter:
         seen = Image.composite(base, picture, _placed(mask, (x0, y0, x1, y1), self.size, full=255))
         seen.paste(layer, (x0, y0), mask.resize((x1 - x0, y1 - y0), 0))
         if kept.frames[frame]:
-            outline(ImageDraw.Draw(seen), self.place(kept.boxes[frame]), self.line)
+            box = self.place(kept.boxes[frame])
+            outline(ImageDraw.Draw(seen), box, self.line, colour=PAPER)  # heat has our colour
         return seen
 
     @staticmethod
@@ -117,10 +118,10 @@ def fill(pen: ImageDraw.ImageDraw, box: Corners, value: int) -> None:
     pen.rectangle((x0, y0, x1 - 1, y1 - 1), fill=value)
 
 
-def outline(pen: ImageDraw.ImageDraw, box: Corners, width: int) -> None:
+def outline(pen: ImageDraw.ImageDraw, box: Corners, width: int, *, colour: Colour = KEPT) -> None:
     """Draw a box's border inside it, with a dark line that shows on bright pictures."""
     x0, y0, x1, y1 = box
-    pen.rectangle((x0, y0, x1 - 1, y1 - 1), outline=KEPT, width=width)
+    pen.rectangle((x0, y0, x1 - 1, y1 - 1), outline=colour, width=width)
     inner = (x0 + width, y0 + width, x1 - 1 - width, y1 - 1 - width)
     if inner[0] < inner[2] and inner[1] < inner[3]:
         pen.rectangle(inner, outline=INK, width=1)

@@ -24,9 +24,12 @@ def build_page(story: dict[str, Any]) -> str:
     )
 
 
-def write_report(path: str | os.PathLike[str], explanation: Explanation) -> None:
-    """Write the report of an explanation."""
-    Path(path).write_text(build_page(story_of(explanation)), encoding="utf-8")
+def write_report(
+    path: str | os.PathLike[str], explanation: Explanation, *, start: str | None = None
+) -> None:
+    """Write the report of an explanation; it opens with plan `start`, or with the last."""
+    page = build_page(story_of(explanation, start=start))
+    Path(path).write_text(page, encoding="utf-8")
 
 
 def read_part(name: str) -> str:

@@ -15,12 +15,13 @@ const make = (tag, attributes = {}, ...children) => {
 const at = (id) => document.getElementById(id);
 const percent = (share, digits = 0) => (100 * share).toFixed(digits) + " %";
 const amount = (value) => (value >= 100 ? value.toFixed(0) : value.toPrecision(3));
+const small = (value) => (value > 0 && value < 0.00005 ? "< 0.0001" : value.toFixed(4));
 const shape = (thw) => thw.join(" × ");
 
 function showStory(story) {
   const { clip, plans } = story;
   let reference = plans[0]; // what the chosen plan is compared with
-  const state = { plan: plans.length - 1, frame: 0, stage: -1, heat: false, timer: null };
+  const state = { plan: story.start, frame: 0, stage: -1, heat: false, timer: null };
   const tokenFrame = (frame) => Math.floor(frame / clip.stride[0]);
 
   /* ---- one frame with what a site left of it ---- */
@@ -197,8 +198,8 @@ function showStory(story) {
       bars.append(make("div", { class: "bar", "--share": layer.gmacs / most }));
       const patches = layer.thw.length ? layer.thw.reduce((a, b) => a * b).toLocaleString("en") : "";
       return make("tr", { class: before === undefined ? "site-row" : "" }, make("td", { text: layer.name }),
-        make("td", { text: shape(layer.thw) }), make("td", { text: patches }), make("td", { text: layer.gmacs.toFixed(4) }),
-        make("td", { text: before === undefined ? "" : before.toFixed(4) }), bars);
+        make("td", { text: shape(layer.thw) }), make("td", { text: patches }), make("td", { text: small(layer.gmacs) }),
+        make("td", { text: before === undefined ? "" : small(before) }), bars);
     });
     at("layers").replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows));
   }

@@ -24,10 +24,17 @@ FRAME_WIDTH = 480  # at most, of a frame in the page
 TOP = 5
 
 
-def story_of(explanation: Explanation) -> dict[str, Any]:
-    """Give all that the page shows."""
+def story_of(explanation: Explanation, *, start: str | None = None) -> dict[str, Any]:
+    """Give all that the page shows.
+
+    Args:
+        explanation: of a clip.
+        start: the plan that is shown first; None for the last.
+    """
     clip = explanation.clip
+    plans = [plan.plan for plan in explanation.plans]
     return {
+        "start": len(plans) - 1 if start is None else plans.index(start),
         "model": explanation.model,
         "notes": explanation.notes,
         "clip": {
