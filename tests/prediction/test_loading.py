@@ -1,5 +1,3 @@
-import json
-
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -16,19 +14,11 @@ def checkpoint(tmp_path_factory):
     """A run's folder as training writes it."""
     torch.manual_seed(7)
     model = create_model("mvit_mini", plan="T0_0.5-S4_0.5", num_classes=3, **SMALL)
-    recipe = {
-        "model": {"name": "mvit_mini", "plan": "T0_0.5-S4_0.5", "method": "stts"},
-        "data": {"source": "videos", "stride": 2, "short_side": 40, "stats": "imagenet", **SMALL},
-    }
-    metadata = {"recipe": recipe, "num_classes": 3, "class_names": ["a", "b", "c"]}
-    folder = tmp_path_factory.mktemp("run") / "best"
-    folder.mkdir()
-    save_file(
-        model.state_dict(),
-        folder / "model.safetensors",
-        metadata={key: json.dumps(value) for key, value in metadata.items()},
-    )
-    return folder.parent, model.eval()
+    data = {"source": "videos", "stride": 2, "short_side": 40, "stats": "imagenet", **SMALL}
+    folder = tmp_path_factory.mktemp("run")
+    metadata = {"recipe": {"data": data}}
+    save_model(model, folder / "best", class_names=["a", "b", "c"], metadata=metadata)
+    return folder, model.eval()
 
 
 def test_a_checkpoint_gives_its_model_and_how_to_use_it(checkpoint):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 from tokenselect.data.class_names import read_class_names
 from tokenselect.data.synthetic import CLASS_NAMES
 from tokenselect.models import create_model, find_weights
-from tokenselect.plan import SelectionPlan
 from tokenselect.prediction.clip_rule import ClipRule, rule_of_model, rule_of_recipe
 from tokenselect.prediction.loaded import SELECTORS, LoadedModel
 from tokenselect.pretrained.saved import build_described
@@ -130,8 +128,8 @@ def count_classes(name: str, state: Mapping[str, Tensor]) -> int:
 def from_checkpoint(path: str | Path, *, plan: str | None, method: str | None) -> LoadedModel:
     """Build the model of a checkpoint from what its file says of it."""
     weights, metadata = read_weights(path)
-    described = metadata.get("model") or describe_recipe(metadata)
-    if described is None:
+    described = metadata.get("model")
+    if not isinstance(described, Mapping):
         raise ValueError(
             f"{path} holds weights but not what builds their model: give it as --weights and its "
             "name as --model"
@@ -147,21 +145,6 @@ def from_checkpoint(path: str | Path, *, plan: str | None, method: str | None) -
     rule = rule_of_recipe(recipe["data"]) if recipe else own_rule(name, model)
     dense = LoadedModel(name, model.eval(), names, rule, [], selection, trained)
     return dense.with_plan(described.get("plan") if plan is None else plan, method=method)
-
-
-def describe_recipe(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Tell from a recipe what `describe_model` would say, or None if there is no recipe."""
-    if "recipe" not in metadata:
-        return None
-    kind, data = metadata["recipe"]["model"], metadata["recipe"]["data"]
-    return {
-        "name": kind["name"],
-        "num_classes": metadata["num_classes"],
-        "frames": data["frames"],
-        "size": data["size"],
-        "plan": str(SelectionPlan.of(kind["plan"])),
-        "selection": {"method": kind["method"]},
-    }
 
 
 def number_classes(count: int) -> list[str]:
