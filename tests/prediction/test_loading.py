@@ -3,6 +3,7 @@ import torch
 from safetensors.torch import save_file
 
 from tokenselect import create_model
+from tokenselect.prediction import loading
 from tokenselect.prediction.loading import DEFAULT_PLAN, open_model
 from tokenselect.pretrained import save_model
 
@@ -98,6 +99,17 @@ def test_without_a_name_the_small_model_of_the_package_is_taken():
     assert loaded.name == "mvit_mini" and len(loaded.class_names) == 8
     assert loaded.rule.stride is None  # the whole of a synthetic clip is the action
     assert str(loaded.plan) == DEFAULT_PLAN or not loaded.notes
+
+
+def test_a_checkpoint_in_the_package_is_the_default(tmp_path, monkeypatch):
+    names = [f"action {n}" for n in range(8)]
+    model = create_model("mvit_mini", plan="T1_0.5", num_classes=8, **SMALL)
+    metadata = {"recipe": {"data": {"source": "synthetic", "stride": 4, **SMALL}}}
+    file = save_model(model, tmp_path / "own.safetensors", class_names=names, metadata=metadata)
+    monkeypatch.setattr(loading, "EMBEDDED", file)
+    loaded = open_model()
+    assert loaded.class_names == names and str(loaded.plan) == "T1_0.5" and not loaded.remarks
+    assert loaded.rule.frames == 8 and loaded.rule.stride is None
 
 
 def test_wrong_checkpoints_say_what_is_wrong(tmp_path):

@@ -38,9 +38,9 @@ def trace(model, recording, video):
 def test_strides_are_those_of_the_blocks():
     with torch.device("meta"):
         mvit = create_model("mvit_b16", num_classes=2)
+        swin = create_model("video_swin_t", num_classes=2)
+    assert [i for i, s in enumerate(block_strides(swin)) if s == (1, 2, 2)] == [1, 3, 9]
     assert [i for i, s in enumerate(block_strides(mvit)) if s == (1, 2, 2)] == [1, 3, 14]
-    swin = create_model("video_swin_mini", num_classes=2)
-    assert [i for i, s in enumerate(block_strides(swin)) if s == (1, 2, 2)] == [1, 5]
     for model in (mvit, swin):
         assert patch_stride(model, video=(5, 7, 9), thw=(3, 2, 3)) == (2, 4, 4)
 
@@ -91,8 +91,9 @@ def test_pixels_beyond_the_reach_of_kept_patches_cannot_change_the_answer_of_mvi
         "mvit_mini", plan="T0_0.5-S0_0.4", video=video, method="uniform"
     )
     kept = trace(model, recording, video)["S0"]
-    back = torch.nn.functional.pad(kept.mask.float()[None, None], (0, 2, 0, 2, 0, 1))
-    reach = torch.nn.functional.max_pool3d(back, (2, 3, 3), 1)[0, 0].bool()  # 1 frame, 2 pixels
+    t, h, w = (side // 2 for side in model.patch.kernel_size)  # a patch begins so much earlier
+    back = torch.nn.functional.pad(kept.mask.float()[None, None], (0, w, 0, h, 0, t))
+    reach = torch.nn.functional.max_pool3d(back, (t + 1, h + 1, w + 1), 1)[0, 0].bool()
     changed = torch.where(reach, clip, torch.randn_like(clip))
     assert reach.sum() < reach.numel() and torch.equal(
         record_clip(model, changed).logits, recording.logits
