@@ -9,23 +9,31 @@ from jsonargparse import auto_cli
 
 from tokenselect.cli.calibrate import calibrate
 from tokenselect.cli.data import check
+from tokenselect.cli.evaluate import evaluate
 from tokenselect.cli.predict import predict
 from tokenselect.cli.profile import profile
+from tokenselect.cli.train import run as run_training
+from tokenselect.cli.train import train
 from tokenselect.cli.visualize import visualize
 
 COMMANDS: dict[str, Any] = {
     "calibrate": calibrate,
     "data": {"_help": "Look at a data set before training on it.", "check": check},
+    "evaluate": evaluate,
     "predict": predict,
     "profile": profile,
+    "train": train,
     "visualize": visualize,
 }
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run `tokenselect`; a wrong value ends with its message and exit code 2, not a traceback."""
-    arguments = spell_flags(sys.argv[1:] if arguments is None else arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
+        if arguments[:1] == ["train"]:  # a recipe's file first, then its keys as options
+            return run_training(arguments[1:])
+        arguments = spell_flags(arguments)
         auto_cli(COMMANDS, args=arguments, prog="tokenselect")
     except (ValueError, TypeError, OSError) as error:
         print(f"tokenselect: {error}", file=sys.stderr)
