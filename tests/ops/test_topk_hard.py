@@ -69,6 +69,7 @@ def test_an_exported_graph_keeps_the_same():
     assert torch.equal(exported.module()(other), hard_topk(other, 3))
 
 
+@pytest.mark.slow
 def test_an_onnx_graph_keeps_the_same():
     onnx_reference = pytest.importorskip("onnx.reference")
     pytest.importorskip("onnxscript")
