@@ -1,9 +1,9 @@
 """A block of MViT: pooled attention and a perceptron, each beside a skip path."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tokenselect.backbones.layers import DropPath, Perceptron
 from tokenselect.backbones.mvit.attention import PooledAttention
 from tokenselect.backbones.mvit.convolution import THW
 from tokenselect.backbones.mvit.parts import in_parts
@@ -14,40 +14,6 @@ from tokenselect.grid import TokenGrid
 CLIP_VALUES = 2**19  # of a batch, in whole clips: 2 MB of float32
 TOKEN_VALUES = 2**18  # of the tokens before the perceptron, which makes four times as many
 MIN_TOKENS = 2048  # fewer tokens at once make the matrix products slower
-
-
-class DropPath(nn.Module):
-    """Leave a residual branch out for some clips of a batch in training (stochastic depth).
-
-    Args:
-        rate: chance of a clip's branch to be left out; the others grow by 1 / (1 - rate).
-    """
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        if not 0 <= rate < 1:
-            raise ValueError(f"rate must be in [0, 1), got {rate}")
-        self.rate = rate
-
-    def forward(self, branch: Tensor) -> Tensor:
-        """Scale every (n, c) of (b, n, c) by 0 or 1 / (1 - rate)."""
-        if not self.training or self.rate == 0:
-            return branch
-        kept = torch.empty_like(branch[:, :1, :1]).bernoulli_(1 - self.rate)
-        return branch * (kept / (1 - self.rate))
-
-
-class Perceptron(nn.Module):
-    """Two linear layers around a GELU; the second may change the number of channels."""
-
-    def __init__(self, channels: int, hidden: int, out_channels: int) -> None:
-        super().__init__()
-        self.expand = nn.Linear(channels, hidden)
-        self.contract = nn.Linear(hidden, out_channels)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Map (b, n, c) to (b, n, c')."""
-        return self.contract(F.gelu(self.expand(tokens)))
 
 
 class Block(nn.Module):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from tokenselect.backbones.layers import init_linear
 from tokenselect.backbones.mvit.block import Block
 from tokenselect.backbones.mvit.convolution import THW
 from tokenselect.backbones.mvit.positions import Positions
@@ -83,7 +84,7 @@ class MViT(nn.Module):
         self.norm = nn.LayerNorm(channels, eps=1e-6)
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(channels, num_classes)
-        self.apply(_init_linear)
+        self.apply(init_linear)
 
     def forward(self, video: Tensor) -> Tensor:
         """Map (b, 3, frames, height, width) clips to (b, num_classes) logits."""
@@ -126,9 +127,3 @@ def _check_stages(q_strides: Mapping[int, THW], depth: int) -> None:
     outside = [index for index in q_strides if not 0 < index < depth]
     if outside:
         raise ValueError(f"q_strides must name blocks from 1 to {depth - 1}, got {outside}")
-
-
-def _init_linear(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        nn.init.trunc_normal_(module.weight, std=0.02)
-        nn.init.zeros_(module.bias)

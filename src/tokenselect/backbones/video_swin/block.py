@@ -1,48 +1,13 @@
 """A block of Video Swin: attention in windows and a perceptron, then perhaps patch merging."""
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tokenselect.backbones.layers import DropPath, Perceptron
 from tokenselect.backbones.video_swin.attention import WindowAttention
 from tokenselect.backbones.video_swin.merging import PatchMerging, merged_thw
 from tokenselect.backbones.video_swin.portions import map_portions
 from tokenselect.backbones.video_swin.windows import THW
 from tokenselect.grid import TokenGrid
-
-
-class DropPath(nn.Module):
-    """Leave a residual branch out for some clips of a batch in training (stochastic depth).
-
-    Args:
-        rate: chance of a clip's branch to be left out; the others grow by 1 / (1 - rate).
-    """
-
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        if not 0 <= rate < 1:
-            raise ValueError(f"rate must be in [0, 1), got {rate}")
-        self.rate = rate
-
-    def forward(self, branch: Tensor) -> Tensor:
-        """Scale each clip of (b, t, h, w, c) by 0 or 1 / (1 - rate)."""
-        if not self.training or self.rate == 0:
-            return branch
-        kept = torch.empty_like(branch[:, :1, :1, :1, :1]).bernoulli_(1 - self.rate)
-        return branch * (kept / (1 - self.rate))
-
-
-class Perceptron(nn.Module):
-    """Two linear layers around a GELU."""
-
-    def __init__(self, channels: int, hidden: int) -> None:
-        super().__init__()
-        self.expand = nn.Linear(channels, hidden)
-        self.contract = nn.Linear(hidden, channels)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Map (..., c) to (..., c)."""
-        return self.contract(F.gelu(self.expand(tokens)))
 
 
 class Block(nn.Module):
@@ -80,7 +45,7 @@ class Block(nn.Module):
             channels, num_heads, window=window, is_shifted=is_shifted, fit_windows=fit_windows
         )
         self.norm_mlp = nn.LayerNorm(channels)
-        self.mlp = Perceptron(channels, int(channels * mlp_ratio))
+        self.mlp = Perceptron(channels, int(channels * mlp_ratio), channels)
         self.drop_path = DropPath(drop_path)
         self.merging = PatchMerging(channels) if merges else None
 

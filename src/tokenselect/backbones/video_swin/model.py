@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
+from tokenselect.backbones.layers import init_linear
 from tokenselect.backbones.video_swin.block import Block
 from tokenselect.backbones.video_swin.windows import THW
 from tokenselect.grid import TokenGrid
@@ -101,7 +102,7 @@ class VideoSwin(nn.Module):
         self.norm = nn.LayerNorm(channels)
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(channels, num_classes)
-        self.apply(_init_linear)
+        self.apply(init_linear)
 
     def forward(self, video: Tensor) -> Tensor:
         """Map (b, 3, frames, height, width) clips to (b, num_classes) logits."""
@@ -130,10 +131,3 @@ class VideoSwin(nn.Module):
     def no_weight_decay_names(self) -> set[str]:
         """Return the parameters that weight decay should spare although they are not 1-d."""
         return {name for name, _ in self.named_parameters() if name.endswith("bias_table")}
-
-
-def _init_linear(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear):
-        nn.init.trunc_normal_(module.weight, std=0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)

@@ -1,0 +1,48 @@
+"""Layers that both backbones are built of."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class DropPath(nn.Module):
+    """Leave a residual branch out for some clips of a batch in training (stochastic depth).
+
+    Args:
+        rate: chance of a clip's branch to be left out; the others grow by 1 / (1 - rate).
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        if not 0 <= rate < 1:
+            raise ValueError(f"rate must be in [0, 1), got {rate}")
+        self.rate = rate
+
+    def forward(self, branch: Tensor) -> Tensor:
+        """Scale each clip of (b, ..., c) by 0 or 1 / (1 - rate)."""
+        if not self.training or self.rate == 0:
+            return branch
+        shape = (branch.shape[0],) + (1,) * (branch.ndim - 1)
+        kept = torch.empty(shape, dtype=branch.dtype, device=branch.device)
+        return branch * (kept.bernoulli_(1 - self.rate) / (1 - self.rate))
+
+
+class Perceptron(nn.Module):
+    """Two linear layers around a GELU; the second may change the number of channels."""
+
+    def __init__(self, channels: int, hidden: int, out_channels: int) -> None:
+        super().__init__()
+        self.expand = nn.Linear(channels, hidden)
+        self.contract = nn.Linear(hidden, out_channels)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map (..., c) to (..., c')."""
+        return self.contract(F.gelu(self.expand(tokens)))
+
+
+def init_linear(module: nn.Module) -> None:
+    """Start a linear layer as vision transformers do; other modules stay as they are."""
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
