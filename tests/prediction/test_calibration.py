@@ -52,6 +52,13 @@ def test_no_two_plans_keep_the_same(loaded):
     assert "T0_0.7" not in map(str, plans)  # 6 of 8 frames, as T0_0.8
 
 
+def test_a_plan_with_a_result_stands_for_all_that_keep_the_same(loaded):
+    costs = CostModel(loaded.model)
+    tested = SelectionPlan.parse("T0_0.7")
+    plans = [str(plan) for plan in list_plans(costs, [("T", 0)], first=[tested])]
+    assert "T0_0.7" in plans and "T0_0.8" not in plans
+
+
 def test_what_is_kept_is_averaged_over_the_blocks(loaded):
     costs = CostModel(loaded.model)
     depth = len(loaded.model.blocks)

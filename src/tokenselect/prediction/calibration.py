@@ -97,13 +97,14 @@ def list_candidates(
     sites: Sequence[tuple[str, int]] | None,
     tell: Callable[[str], object],
 ) -> dict[str, Candidate]:
-    """Work out all plans to try: those at the sites and, if nothing is trained, recorded ones."""
+    """Work out all plans to try: those with results, and those at the sites."""
     costs = CostModel(loaded.with_plan("dense").model)
-    if sites is None and loaded.trained:
-        sites = [(label[0], int(label[1:])) for label in sites_of(loaded.trained).split(", ")]
-    plans = list_plans(costs, sites or usual_sites(costs))
-    if not loaded.trained and results is not None:
-        plans += [SelectionPlan.parse(text) for text in results.top1]
+    recorded = [SelectionPlan.parse(text) for text in (results.top1 if results else ())]
+    if loaded.trained:
+        labels = sites_of(loaded.trained).split(", ")
+        recorded = [plan for plan in recorded if {site.label for site in plan} <= set(labels)]
+        sites = sites or [(label[0], int(label[1:])) for label in labels]
+    plans = list_plans(costs, sites or usual_sites(costs), first=recorded)
     candidates = {}
     for number, plan in enumerate(plans):
         tell(f"counting multiply-adds of plan {number + 1} of {len(plans)}")

@@ -143,19 +143,24 @@ def usual_sites(costs: CostModel) -> list[tuple[str, int]]:
 
 
 def list_plans(
-    costs: CostModel, sites: Sequence[tuple[str, int]], ratios: Sequence[float] = RATIOS
+    costs: CostModel,
+    sites: Sequence[tuple[str, int]],
+    *,
+    first: Sequence[SelectionPlan] = (),
+    ratios: Sequence[float] = RATIOS,
 ) -> list[SelectionPlan]:
     """List plans of at most one frame and one region site, none twice that keep the same.
 
     Args:
         costs: of the model.
         sites: kind and block.
-        ratios: to try at each, from the largest.
+        first: plans of any sites that stand for all that keep the same.
+        ratios: to try at each site, from the largest.
     """
     options: dict[str, list[Site | None]] = {"T": [None], "S": [None]}
     for kind, block in sites:
         options[kind] += [Site(kind, block, ratio) for ratio in ratios]
-    plans: dict[tuple[THW, ...], SelectionPlan] = {}
+    plans = {tuple(costs.grids(plan)): plan for plan in reversed(first)}
     for chosen in product(options["T"], options["S"]):
         plan = SelectionPlan(tuple(site for site in chosen if site is not None))
         plans.setdefault(tuple(costs.grids(plan)), plan)
