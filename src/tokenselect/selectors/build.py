@@ -25,7 +25,7 @@ from tokenselect.selectors.selector import Selector
 from tokenselect.selectors.tokens import TokenSelector
 
 LEARNED: dict[str, str] = {  # method -> how its smoothed Top-K is computed
-    "stts": "exact",
+    "stts": "auto",
     "stts-exact": "exact",
     "stts-sampled": "sampled",
     "stts-diagonal": "diagonal",

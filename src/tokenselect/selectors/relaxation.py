@@ -30,7 +30,7 @@ class PerturbedTopK(Relaxation):
 
     sigma: Tensor
 
-    def __init__(self, *, sigma: float, method: str = "exact", num_samples: int = 500) -> None:
+    def __init__(self, *, sigma: float, method: str = "auto", num_samples: int = 500) -> None:
         super().__init__()
         self.method = method
         self.num_samples = num_samples
