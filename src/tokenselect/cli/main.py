@@ -10,6 +10,7 @@ from jsonargparse import auto_cli
 from tokenselect.cli.calibrate import calibrate
 from tokenselect.cli.data import check
 from tokenselect.cli.evaluate import evaluate
+from tokenselect.cli.export import export
 from tokenselect.cli.predict import predict
 from tokenselect.cli.profile import profile
 from tokenselect.cli.train import run as run_training
@@ -20,6 +21,7 @@ COMMANDS: dict[str, Any] = {
     "calibrate": calibrate,
     "data": {"_help": "Look at a data set before training on it.", "check": check},
     "evaluate": evaluate,
+    "export": export,
     "predict": predict,
     "profile": profile,
     "train": train,

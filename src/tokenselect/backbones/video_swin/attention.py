@@ -89,4 +89,5 @@ def _pad(patches: Tensor, thw: THW) -> Tensor:
 
 def _inverse(order: Tensor) -> Tensor:
     """Return where each token went."""
-    return torch.empty_like(order).scatter(0, order, torch.arange(len(order), device=order.device))
+    places = torch.arange(order.shape[0], device=order.device)  # len() would fix an exported batch
+    return torch.empty_like(order).scatter(0, order, places)

@@ -1,0 +1,154 @@
+"""`tokenselect export`: a model as a file that runs without this package."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from tokenselect.cli.progress import telling
+from tokenselect.export import FORMATS, export_model, time_exported
+from tokenselect.models import list_models
+from tokenselect.prediction.clip_rule import ClipRule
+from tokenselect.prediction.loaded import LoadedModel
+from tokenselect.prediction.loading import open_model
+from tokenselect.prediction.sources import find_videos
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """What was written, how near it is to the model, how fast it runs."""
+
+    path: str
+    format: str
+    megabytes: float
+    model: str
+    plan: str
+    input: tuple[int, ...]
+    clips_compared: int
+    largest_difference: float
+    milliseconds: float | None
+    milliseconds_dense: float | None
+
+
+def export(
+    checkpoint: str,
+    format: Literal["onnx", "torch"] = "onnx",
+    out: str | None = None,
+    weights: str | None = None,
+    plan: str | None = None,
+    method: str | None = None,
+    videos: str | None = None,
+    tolerance: float = 1e-3,
+    repeats: int = 5,
+    json: bool = False,
+) -> None:
+    """Write a model to a file of a fixed input size and any batch, checked against the model.
+
+    Args:
+        checkpoint: run folder or .safetensors file of a trained model, or the name of a model.
+        format: onnx, or torch for a program of torch.export.
+        out: the file; beside the working folder's others under the model's name if not given.
+        weights: of a named model, for example kinetics400.
+        plan: what to keep, for example T0_0.6-S4_0.9, in place of the checkpoint's own.
+        method: how to select, in place of the checkpoint's own.
+        videos: file, folder or pattern of videos to compare on, beside random clips.
+        tolerance: largest difference between the file's logits and the model's.
+        repeats: timed runs of a clip with selection and without, in turns; 0 for no timing.
+        json: print JSON instead of text.
+    """
+    with telling("loading the model") as tell:
+        loaded = load(checkpoint, weights=weights, plan=plan, method=method)
+        chosen = FORMATS[format]
+        path = Path(out or f"{loaded.name}-{loaded.plan}{chosen.suffix}")
+        difference = export_model(
+            loaded.model,
+            path,
+            chosen,
+            clips=None if videos is None else read_clips(videos, loaded.rule),
+            tolerance=tolerance,
+            metadata=describe(loaded),
+            tell=tell,
+        )
+        seconds: dict[str, float] = {}
+        if repeats:
+            dense = loaded.with_plan("dense").model
+            seconds = time_exported(path, dense, chosen, repeats=repeats, tell=tell)
+    done = Export(
+        path=str(path),
+        format=format,
+        megabytes=path.stat().st_size / 2**20,
+        model=loaded.name,
+        plan=str(loaded.plan),
+        input=loaded.rule.shape[1:],
+        clips_compared=difference.num_clips,
+        largest_difference=difference.largest,
+        milliseconds=1e3 * seconds["selected"] if seconds else None,
+        milliseconds_dense=1e3 * seconds["dense"] if seconds else None,
+    )
+    if json:
+        print_json(done)
+    else:
+        print_text(done)
+
+
+def load(
+    checkpoint: str, *, weights: str | None, plan: str | None, method: str | None
+) -> LoadedModel:
+    """Open a checkpoint, or a model by name."""
+    is_name = checkpoint in list_models() and not Path(checkpoint).exists()
+    if is_name:
+        return open_model(checkpoint, weights=weights, plan=plan, method=method)
+    if weights is not None:
+        raise ValueError(f"weights are for a model's name, got weights and {checkpoint}")
+    return open_model(checkpoint=checkpoint, plan=plan, method=method)
+
+
+def read_clips(videos: str, rule: ClipRule) -> Tensor:
+    """Cut one clip out of the middle of each video: (b, 3, frames, height, width)."""
+    clips = []
+    for video in find_videos([videos]):
+        source = video.open()
+        (chosen,) = rule.sample(0, source.num_frames)
+        clips.append(rule.cut(source.read(chosen), rule.views(source.size)))
+        source.close()
+    return torch.cat(clips)
+
+
+def describe(loaded: LoadedModel) -> dict[str, object]:
+    """Give what users of the file must know, for its metadata."""
+    mean, std = loaded.rule.stats
+    return {
+        "model": loaded.name,
+        "plan": str(loaded.plan),
+        "class_names": list(loaded.class_names),
+        "stride": loaded.rule.stride,
+        "mean": list(mean),
+        "std": list(std),
+    }
+
+
+def print_json(done: Export) -> None:
+    """Print one JSON object."""
+    print(json.dumps(asdict(done), indent=2))
+
+
+def print_text(done: Export) -> None:
+    """Print what was done in three lines."""
+    console = Console(highlight=False, soft_wrap=True)
+    shape = "×".join(map(str, done.input))
+    console.print(f"{done.path}: {done.model} {done.plan}, b×{shape}, {done.megabytes:.1f} MB")
+    console.print(
+        f"logits differ from the model's by at most {done.largest_difference:.1e} "
+        f"on {done.clips_compared} clips"
+    )
+    if done.milliseconds is not None and done.milliseconds_dense is not None:
+        runner = "onnxruntime" if done.format == "onnx" else "torch"
+        faster = done.milliseconds_dense / done.milliseconds
+        console.print(
+            f"a clip in {runner}: {done.milliseconds:.1f} ms, dense {done.milliseconds_dense:.1f} "
+            f"ms ({faster:.2f} × as fast)"
+        )
