@@ -1,0 +1,202 @@
+"""Does a truer gradient find the right frames sooner? Recall against steps on synthetic actions.
+
+A dense model is trained once; then, for every gradient of the smoothed Top-K and every seed,
+selectors are inserted and trained with it. The truth of the informative frames is known, so recall
+needs only the embedding and the scorer.
+
+    python -m benchmarks.topk_training --seeds 3
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from rich.progress import track
+from torch import Tensor, nn
+
+from tokenselect import insert_selectors, record_selections, set_sigma
+from tokenselect.backbones.mvit import MViT
+from tokenselect.data.synthetic import CLASS_NAMES, SyntheticActions
+from tokenselect.evaluation.selection_recall import frame_recall, tokenize_truth
+
+RESULTS = Path(__file__).parent / "results"
+METHODS = ("stts-exact", "stts-sampled", "stts-diagonal")
+SIZE, BATCH, TOKEN_FRAMES = 48, 16, 8
+
+
+def main() -> None:
+    """Train all cells that are not done yet, then print and plot."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--plan", default="T0=3")
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--dense-steps", type=int, default=600)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--test-clips", type=int, default=400)
+    parser.add_argument("--every", type=int, default=10, help="steps between recalls")
+    parser.add_argument("--only-seed", type=int, help="train one seed's cells and stop")
+    parser.add_argument("--work", type=Path, default=Path("runs/topk_training"))
+    parser.add_argument("--out", type=Path, default=RESULTS / "topk_training.json")
+    settings = parser.parse_args()
+    settings.work.mkdir(parents=True, exist_ok=True)
+    dense, dense_top1 = train_dense(settings)
+    cells = []
+    only = settings.only_seed
+    for seed in range(settings.seeds) if only is None else (only,):
+        for method in METHODS:
+            path = settings.work / f"{method}-{seed}.json"
+            if not path.exists():
+                cell = train_cell(dense, method, seed, settings)
+                path.write_text(json.dumps(cell))
+            cells.append(json.loads(path.read_text()))
+    if only is not None:
+        return
+    report = {
+        "command": "python -m benchmarks.topk_training",
+        "plan": settings.plan,
+        "steps": settings.steps,
+        "dense_steps": settings.dense_steps,
+        "dense_top1": dense_top1,
+        "cells": cells,
+    }
+    settings.out.write_text(json.dumps(report, indent=1))
+    print_table(report)
+    plot(report, settings.out.with_suffix(".png"))
+
+
+def build_model() -> nn.Module:
+    """Build an MViT so small that many runs of it fit into minutes of one core."""
+    return MViT(
+        num_classes=len(CLASS_NAMES),
+        frames=2 * TOKEN_FRAMES,
+        size=(SIZE, SIZE),
+        depth=6,
+        channels=24,
+        num_heads=1,
+        q_strides=dict.fromkeys((1, 4), (1, 2, 2)),
+        kv_stride=(1, 2, 2),
+    )
+
+
+def batches(seed: int, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Draw `steps` batches of clips that no other seed sees."""
+    clips = SyntheticActions(steps * BATCH, size=SIZE, seed=1000 + seed)
+    loader = torch.utils.data.DataLoader(clips, batch_size=BATCH, shuffle=False)
+    yield from loader
+
+
+def train_dense(settings: argparse.Namespace) -> tuple[dict[str, Tensor], float]:
+    """Train the dense model, or read the one trained before."""
+    path = settings.work / f"dense-{settings.dense_steps}.pt"
+    torch.manual_seed(0)
+    model = build_model()
+    if not path.exists():
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, 1e-3, settings.dense_steps, pct_start=0.05
+        )
+        steps = batches(99, settings.dense_steps)
+        for clips, labels in track(steps, "dense", total=settings.dense_steps):
+            step(model, optimizer, clips, labels)
+            schedule.step()
+        torch.save((model.state_dict(), accuracy(model, settings.test_clips)), path)
+    return torch.load(path)
+
+
+def train_cell(
+    dense: dict[str, Tensor], method: str, seed: int, settings: argparse.Namespace
+) -> dict[str, object]:
+    """Fine-tune the dense model with selectors; note recall as it goes and accuracy at the end."""
+    model = build_model()
+    model.load_state_dict(dense)
+    torch.manual_seed(seed)
+    insert_selectors(model, settings.plan, method=method)
+    selectors = list(model.token_selectors.parameters())
+    backbone = [p for n, p in model.named_parameters() if not n.startswith("token_selectors.")]
+    groups = [{"params": selectors, "lr": 1e-3}, {"params": backbone, "lr": 1e-4}]
+    optimizer = torch.optim.AdamW(groups, weight_decay=0.05)
+    recalls = [[0, recall(model)]]
+    done = enumerate(batches(seed, settings.steps), start=1)
+    for index, (clips, labels) in track(done, f"{method} {seed}", total=settings.steps):
+        set_sigma(model, 0.1 * (1 - (index - 1) / settings.steps))
+        step(model, optimizer, clips, labels)
+        if index % settings.every == 0:
+            recalls.append([index, recall(model)])
+    top1 = accuracy(model, settings.test_clips)
+    return {"method": method, "seed": seed, "recall": recalls, "top1": top1}
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, clips: Tensor, labels: Tensor) -> None:
+    """Take one optimizer step."""
+    loss = F.cross_entropy(model.train()(clips), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+
+
+@torch.no_grad()
+def recall(model: nn.Module, num_clips: int = 128) -> float:
+    """Give the share of the informative frames that the first site keeps."""
+    clips = SyntheticActions(num_clips, size=SIZE, seed=5, split="val")
+    truths = [clips.truth(index) for index in range(num_clips)]
+    truth = tokenize_truth(
+        torch.stack([t.frames for t in truths]),
+        torch.stack([t.boxes for t in truths]),
+        size=clips.size,
+    )
+    videos = torch.stack([clips[index][0] for index in range(num_clips)])
+    with record_selections(model.eval()) as selections:
+        model.token_selectors["T0"](model.embed(videos))
+    return frame_recall(selections["T0"].indices, truth).mean().item()
+
+
+@torch.inference_mode()
+def accuracy(model: nn.Module, num_clips: int) -> float:
+    """Give top-1 on test clips."""
+    clips = SyntheticActions(num_clips, size=SIZE, seed=6, split="test")
+    loader = torch.utils.data.DataLoader(clips, batch_size=50)
+    right = sum((model.eval()(c).argmax(1) == y).sum().item() for c, y in loader)
+    return right / num_clips
+
+
+def print_table(report: dict) -> None:
+    """Print recall at the end and accuracy, mean and standard deviation over the seeds."""
+    print(f"dense top-1 {report['dense_top1']:.3f}, plan {report['plan']}")
+    for method in METHODS:
+        cells = [cell for cell in report["cells"] if cell["method"] == method]
+        ends = torch.tensor([cell["recall"][-1][1] for cell in cells])
+        top1 = torch.tensor([cell["top1"] for cell in cells])
+        print(
+            f"{method:14} recall {ends.mean():.3f} ± {ends.std():.3f}   "
+            f"top-1 {top1.mean():.3f} ± {top1.std():.3f}   ({len(cells)} seeds)"
+        )
+
+
+def plot(report: dict, path: Path) -> None:
+    """Draw recall against steps: a thin line a seed, a thick one for their mean."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 4))
+    for method, colour in zip(METHODS, ("tab:blue", "tab:orange", "tab:green"), strict=True):
+        runs = [cell["recall"] for cell in report["cells"] if cell["method"] == method]
+        steps = [point[0] for point in runs[0]]
+        curves = torch.tensor([[point[1] for point in run] for run in runs])
+        for curve in curves:
+            axes.plot(steps, curve, color=colour, alpha=0.3, linewidth=0.8)
+        axes.plot(steps, curves.mean(0), color=colour, linewidth=2, label=method)
+    keep = int(report["plan"].removeprefix("T0="))
+    axes.axhline(keep / TOKEN_FRAMES, color="grey", linestyle=":", label="chance")
+    axes.set(xlabel="steps", ylabel="recall of informative frames", title=f"plan {report['plan']}")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    main()
