@@ -14,7 +14,7 @@ def choose_method(num_candidates: int, k: int) -> str:
     """Say how to smooth a Top-K of this size: "exact" or "sampled".
 
     Exact where one is kept, or all but one, and for up to 32 candidates: there it takes a tenth to
-    2.6 times the time of 500 samples and has none of their noise. Beyond, its cost grows with
+    2.5 times the time of 500 samples and has none of their noise. Beyond, its cost grows with
     l · min(k, l - k) · √l, that of sampling with l (docs/topk.md has the measurements).
     """
     is_cheap = num_candidates <= 32 or min(k, num_candidates - k) <= 1
