@@ -5,7 +5,7 @@ exact to float32 for scores near and far, equal ones among them.
 
     PYTHONPATH=src python -m benchmarks.topk_nodes
 
-Float64 throughout, so that only the quadrature errs; the truth is a twenty-fifth of a deviation fine.
+Float64 throughout, so that only the quadrature errs; the truth has 401 nodes over ±8 deviations.
 """
 
 import math
