@@ -1,12 +1,14 @@
 """Attention within windows of a grid of any size (Video Swin, section 3.2)."""
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokenselect.backbones.video_swin.bias import offset_bias
 from tokenselect.backbones.video_swin.biased_attention import attend
-from tokenselect.backbones.video_swin.portions import join, split_portions
+from tokenselect.backbones.video_swin.portions import collect, split_portions
 from tokenselect.backbones.video_swin.windows import THW, Shape, lay_windows, padded_thw
 
 
@@ -53,21 +55,20 @@ class WindowAttention(nn.Module):
         rows = patches.flatten(0, 3)  # (n, c)
         layout = lay_windows(_sides(patches), self.window, is_shifted=self.is_shifted)
         order = layout.token_order(b, patches.device)
-        mixed = self._mix(rows.index_select(0, order), layout.shapes(b))
+        windows = rows.index_select(0, order)
+        mixed = collect(self._mix(windows, layout.shapes(b)), like=windows)
         mixed = mixed.index_select(0, _inverse(order)).view(patches.shape)
         return mixed if self.fit_windows else mixed[:, :t, :h, :w]
 
-    def _mix(self, windows: Tensor, shapes: list[Shape]) -> Tensor:
-        """Attend within windows of the given shapes, in this order: (n, c) to (n, c)."""
-        mixed = []
+    def _mix(self, windows: Tensor, shapes: list[Shape]) -> Iterator[Tensor]:
+        """Attend within (n, c) windows of the given shapes, some (m, c) of them at a time."""
         parts = windows.split([shape.count * shape.tokens for shape in shapes])
         for part, shape in zip(parts, shapes, strict=True):
             bias = offset_bias(
                 self.bias_table, window=self.window, size=shape.size, seam=shape.seam
             )
-            portions = split_portions(part, width=self.qkv.out_features, unit=shape.tokens)
-            mixed += [self._attend(tokens, bias) for tokens in portions]
-        return join(mixed)
+            for tokens in split_portions(part, width=self.qkv.out_features, unit=shape.tokens):
+                yield self._attend(tokens, bias)
 
     def _attend(self, tokens: Tensor, bias: Tensor) -> Tensor:
         """Attend within windows of one shape: (n, c) to (n, c), given (heads, m, m) biases."""

@@ -5,7 +5,7 @@ perceptron's hidden layer) writes tens of megabytes for a clip and reads them on
 time they never leave the cache, and memory is not asked of the system anew for every layer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -30,9 +30,19 @@ def split_portions(tokens: Tensor, *, width: int, unit: int = 1) -> tuple[Tensor
 
 def map_portions(step: Callable[[Tensor], Tensor], tokens: Tensor, *, width: int) -> Tensor:
     """Apply a step that treats (n, c) tokens one by one, making `width` numbers of each."""
-    return join([step(portion) for portion in split_portions(tokens, width=width)])
+    portions = split_portions(tokens, width=width)
+    return collect((step(portion) for portion in portions), like=tokens)
 
 
-def join(parts: list[Tensor]) -> Tensor:
-    """Concatenate along dim 0, without a copy where there is nothing to do."""
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+def collect(parts: Iterable[Tensor], *, like: Tensor) -> Tensor:
+    """Concatenate along dim 0 what makes up a tensor like another.
+
+    Without gradients, each part goes to its place as soon as it is made, still in the cache.
+    """
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return torch.cat(list(parts))
+    joined, filled = torch.empty_like(like), 0
+    for part in parts:
+        joined[filled : filled + len(part)] = part
+        filled += len(part)
+    return joined
