@@ -42,7 +42,11 @@ CLIP = (3, 32, 224, 224)
 FRAMES = [16, 13, 12, 10, 8, 6]  # token frames kept
 KINDS = {  # operators by what they do; the rest is moving and adding numbers
     "matrix products": ("aten::addmm", "aten::mm"),
-    "attention": ("aten::_scaled_dot_product_flash_attention_for_cpu",),
+    "attention": (
+        "aten::_scaled_dot_product_flash_attention_for_cpu",
+        "aten::bmm",
+        "aten::_softmax",
+    ),
     "GELU and norms": ("aten::gelu", "aten::native_layer_norm"),
 }
 Task = Callable[[], object]
