@@ -15,7 +15,8 @@ ROWS: list[set[str]] = [
     {"insertion", "weights"},
     {"models"},
     {"pretrained"},
-    {"training", "export", "bulk", "prediction"},
+    {"training", "export", "prediction"},
+    {"bulk"},
     {"cli", "web"},
     {"__main__"},
 ]

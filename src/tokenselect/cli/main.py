@@ -8,6 +8,7 @@ from typing import Any
 from jsonargparse import auto_cli
 
 from tokenselect.cli.calibrate import calibrate
+from tokenselect.cli.classify import classify
 from tokenselect.cli.data import check
 from tokenselect.cli.evaluate import evaluate
 from tokenselect.cli.export import export
@@ -19,6 +20,7 @@ from tokenselect.cli.visualize import visualize
 
 COMMANDS: dict[str, Any] = {
     "calibrate": calibrate,
+    "classify": classify,
     "data": {"_help": "Look at a data set before training on it.", "check": check},
     "evaluate": evaluate,
     "export": export,

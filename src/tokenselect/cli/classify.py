@@ -1,0 +1,115 @@
+"""`tokenselect classify`: what is in many videos, as a table."""
+
+import glob
+import time
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tokenselect.bulk import Summary, classify_videos, on_ray, on_this_machine
+from tokenselect.cli.predict import best_device
+from tokenselect.data import parse_views
+from tokenselect.data.video_files import list_videos
+from tokenselect.prediction.loaded import LoadedModel
+from tokenselect.prediction.loading import open_model
+
+
+def classify(
+    videos: list[str],
+    out: str = "results.parquet",
+    model: str | None = None,
+    checkpoint: str | None = None,
+    weights: str | None = None,
+    plan: str | None = None,
+    method: str | None = None,
+    class_names: str | None = None,
+    views: str = "1x1",
+    workers: int = 2,
+    ray: str | None = None,
+    device: str | None = None,
+) -> None:
+    """Classify many videos into one table, a row each; run it again to finish what was killed.
+
+    Args:
+        videos: files, folders, patterns, or lists of files (.txt, one a line).
+        out: results, .parquet or .jsonl; videos that have a row there already are skipped.
+        model: name of a model, for example mvit_b16; its weights are random unless given.
+        checkpoint: run folder or .safetensors file of a trained model.
+        weights: of the named model, for example kinetics400.
+        plan: what to keep, for example T0_0.6-S4_0.9, in place of the checkpoint's own.
+        method: how to select, in place of the checkpoint's own.
+        class_names: file with the names of the classes, if the checkpoint does not know them.
+        views: clips × crops of a video, for example 5x1.
+        workers: processes that read videos; on a Ray cluster, that also run the model.
+        ray: address of a Ray cluster, auto, or local for a new one on this machine.
+        device: for example cpu or cuda; the accelerator if there is one and none is given.
+    """
+    clips, crops = parse_views(views)
+    loaded = open_model(
+        model,
+        checkpoint=checkpoint,
+        weights=weights,
+        plan=plan,
+        method=method,
+        class_names=class_names,
+        device="cpu" if ray else device or best_device(),
+    )
+    engine = partial(on_this_machine, loaded, clips=clips, crops=crops, workers=workers)
+    if ray is not None:
+        engine = partial(on_ray, loaded, clips=clips, crops=crops, workers=workers, address=ray)
+    start = time.perf_counter()
+    console = Console(stderr=True)
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("videos"), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=None)
+        summary = classify_videos(
+            find_files(videos),
+            Path(out),
+            engine,
+            settings=settings_of(loaded, views, checkpoint or weights),
+            on_row=lambda done, of: progress.update(task, completed=done, total=of),
+        )
+    print_summary(summary, time.perf_counter() - start)
+
+
+def find_files(words: list[str]) -> list[str]:
+    """List the videos that were named, without opening any."""
+    found: list[str] = []
+    for word in words:
+        path = Path(word)
+        if path.suffix == ".txt" and path.is_file():
+            found += [line.strip() for line in path.read_text().splitlines() if line.strip()]
+        elif path.is_dir():
+            found += list_videos(path)
+        elif path.is_file():
+            found.append(word)
+        else:
+            matches = sorted(glob.glob(word, recursive=True))
+            if not matches:
+                raise FileNotFoundError(f"no file matches {word}")
+            found += matches
+    return found
+
+
+def settings_of(loaded: LoadedModel, views: str, weights: str | None) -> dict[str, object]:
+    """Say what the answers depend on."""
+    return {
+        "model": loaded.name,
+        "weights": weights,
+        "plan": str(loaded.plan),
+        "method": loaded.method,
+        "views": views,
+    }
+
+
+def print_summary(summary: Summary, seconds: float) -> None:
+    """Print how the run ended."""
+    console = Console(highlight=False, soft_wrap=True)
+    done = summary.total - summary.skipped
+    rate = done / seconds if seconds else 0.0
+    console.print(
+        f"{summary.path}: {summary.total} videos, {summary.errors} of them unreadable; {done} now "
+        f"({rate:.1f} a second), {summary.skipped} before"
+    )
