@@ -8,6 +8,7 @@ from tokenselect.backbones.mvit.attention import PooledAttention
 from tokenselect.backbones.mvit.convolution import THW
 from tokenselect.backbones.mvit.parts import in_parts
 from tokenselect.backbones.mvit.pooling import pool_maximum, pooled_thw
+from tokenselect.backbones.mvit.products import add_linear, gelu_linear
 from tokenselect.grid import TokenGrid
 
 # How much a CPU works on at once without gradients: measured, flat near these values.
@@ -90,10 +91,15 @@ class Block(nn.Module):
 
     def _transform(self, skip: Tensor, mixed: Tensor) -> Tensor:
         """Add what attention mixed to the skip path and transform each token alone."""
-        tokens = skip + self.drop_path(self.project(mixed))
+        tokens = self._add(skip, mixed, self.project)
         normed = self.norm_mlp(tokens)
         skip = tokens if self.widen is None else self.widen(normed)
-        return skip + self.drop_path(self.mlp(normed))
+        return self._add(skip, gelu_linear(normed, self.mlp.expand), self.mlp.contract)
+
+    def _add(self, skip: Tensor, tokens: Tensor, layer: nn.Linear) -> Tensor:
+        if self.training:
+            return skip + self.drop_path(layer(tokens))
+        return add_linear(skip, tokens, layer)
 
     def _pool_skip(self, grid: TokenGrid) -> Tensor:
         if max(self.q_stride) == 1:

@@ -6,6 +6,11 @@ import torch
 from torch import Tensor
 
 
+def is_cpu_inference(tensor: Tensor) -> bool:
+    """Tell whether plain code runs on a CPU and no gradient is wanted."""
+    return tensor.is_cpu and not (torch.compiler.is_compiling() or torch.is_grad_enabled())
+
+
 def in_parts(function: Callable[..., Tensor], *tensors: Tensor, at_once: int) -> Tensor:
     """Apply a function that treats every row alone to some rows after the other.
 
@@ -18,11 +23,9 @@ def in_parts(function: Callable[..., Tensor], *tensors: Tensor, at_once: int) ->
         at_once: rows of a part, at most.
     """
     first = tensors[0]
-    if torch.compiler.is_compiling() or torch.is_grad_enabled() or not first.is_cpu:
+    if not is_cpu_inference(first) or len(first) <= at_once:
         return function(*tensors)
     num_parts = -(-len(first) // at_once)
-    if num_parts <= 1:
-        return function(*tensors)
     joined = None
     filled = 0
     for part in zip(*(tensor.chunk(num_parts) for tensor in tensors), strict=True):
