@@ -10,6 +10,7 @@ from tokenselect.backbones.mvit.attention import PooledAttention
 from tokenselect.backbones.mvit.block import Block
 from tokenselect.backbones.mvit.convolution import convolve_tokens
 from tokenselect.backbones.mvit.pooling import pool_maximum, pooled_thw
+from tokenselect.backbones.mvit.reading import keep_read
 from tokenselect.grid import TokenGrid
 
 
@@ -91,35 +92,48 @@ def attend_slowly(attention, tokens, thw, *, num_prefix):
     q, k, v = attention.q(tokens), attention.k(tokens), attention.v(tokens)
     d = attention.head_channels
 
-    def pool(tokens, pool):
+    def pool(tokens, pool, stride):
         if pool is None:
             return tokens
         patches = tokens[:, num_prefix:].unflatten(1, thw)
-        patches = convolve_slowly(patches, pool.conv.weight, stride=pool.stride).flatten(1, 3)
+        patches = convolve_slowly(patches, pool.conv.weight, stride=stride).flatten(1, 3)
         return pool.norm(torch.cat([tokens[:, :num_prefix], patches], dim=1))
 
     outputs, shares = [], []
     for head in range(q.shape[-1] // d):
         part = slice(head * d, (head + 1) * d)
-        queries = pool(q[..., part], attention.pool_q)
-        keys = pool(k[..., part], attention.pool_k)
-        values = pool(v[..., part], attention.pool_v)
+        queries = pool(q[..., part], attention.pool_q, attention.q_stride)
+        keys = pool(k[..., part], attention.pool_k, attention.kv_stride)
+        values = pool(v[..., part], attention.pool_v, attention.kv_stride)
         shares.append((queries @ keys.mT / d**0.5).softmax(-1))
         outputs.append(shares[-1] @ values)
     return torch.cat(outputs, -1), torch.stack(shares, 1)
 
 
 @pytest.mark.parametrize("q_stride", [(1, 1, 1), (1, 2, 2)], ids=str)
+@pytest.mark.parametrize("kv_stride", [(1, 2, 2), (1, 4, 4), (4, 5, 8)], ids=str)
 @pytest.mark.parametrize("num_prefix", [1, 2])
-def test_attention_equals_its_definition(q_stride, num_prefix):
+@pytest.mark.parametrize("gradients", [False, True])
+def test_attention_equals_its_definition(q_stride, kv_stride, num_prefix, gradients):
     torch.manual_seed(0)
-    attention = PooledAttention(
-        12, 3, q_stride=q_stride, kv_stride=(1, 2, 2), kernel=(3, 3, 3)
-    ).eval()
-    tokens = torch.randn(2, num_prefix + 3 * 5 * 4, 12)
-    with torch.no_grad():
-        expected, _ = attend_slowly(attention, tokens, (3, 5, 4), num_prefix=num_prefix)
-        torch.testing.assert_close(attention(tokens, (3, 5, 4)), expected)
+    attention = PooledAttention(12, 3, q_stride=q_stride, kv_stride=kv_stride, kernel=(3, 3, 3))
+    tokens = torch.randn(2, num_prefix + 6 * 9 * 7, 12)
+    with torch.set_grad_enabled(gradients):
+        expected, _ = attend_slowly(attention, tokens, (6, 9, 7), num_prefix=num_prefix)
+        torch.testing.assert_close(attention(tokens, (6, 9, 7)), expected)
+
+
+@pytest.mark.parametrize("step", range(1, 10))
+@pytest.mark.parametrize("side", range(1, 20))
+def test_dropping_what_is_not_read_leaves_the_pooling_as_it_was(side, step):
+    tokens = torch.randn(1, 1 + side, 4, generator=torch.Generator().manual_seed(0))
+    weight = torch.randn(4, 1, 1, 1, 3, generator=torch.Generator().manual_seed(1))
+    thw, stride = (1, 1, side), (1, 1, step)
+    kept, kept_thw, kept_stride = keep_read(tokens, thw=thw, kernel=(1, 1, 3), stride=stride)
+    assert kept_thw[2] <= 3 * pooled_thw(thw, stride)[2]
+    found = convolve_tokens(kept, weight, thw=kept_thw, stride=kept_stride)
+    expected = convolve_tokens(tokens, weight, thw=thw, stride=stride)
+    torch.testing.assert_close(found, expected)
 
 
 def test_class_attention_is_that_of_the_block_spread_over_its_output():

@@ -4,7 +4,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokenselect.backbones.mvit.convolution import THW
+from tokenselect.backbones.mvit.parts import is_cpu_inference
 from tokenselect.backbones.mvit.pooling import TokenPool, pooled_thw
+from tokenselect.backbones.mvit.reading import keep_read
 
 
 class PooledAttention(nn.Module):
@@ -31,20 +33,20 @@ class PooledAttention(nn.Module):
         self.head_channels = head_channels
         self.q_stride = q_stride
         self.kv_stride = kv_stride
+        self.kernel = kernel
         self.q = nn.Linear(channels, channels)
         self.k = nn.Linear(channels, channels)
         self.v = nn.Linear(channels, channels)
         self.pool_q = None
         if max(q_stride) > 1:
-            self.pool_q = TokenPool(head_channels, kernel=kernel, stride=q_stride)
-        self.pool_k = TokenPool(head_channels, kernel=kernel, stride=kv_stride)
-        self.pool_v = TokenPool(head_channels, kernel=kernel, stride=kv_stride)
+            self.pool_q = TokenPool(head_channels, kernel=kernel)
+        self.pool_k = TokenPool(head_channels, kernel=kernel)
+        self.pool_v = TokenPool(head_channels, kernel=kernel)
 
     def forward(self, tokens: Tensor, thw: THW) -> Tensor:
         """Map (b, p + t·h·w, c) tokens to (b, p + t'·h'·w', c), sides pooled by the q stride."""
         q = self._queries(tokens, thw).transpose(1, 2)  # (b, heads, p + t'·h'·w', d)
-        k = self.pool_k(self.k(tokens), thw).transpose(1, 2)
-        v = self.pool_v(self.v(tokens), thw).transpose(1, 2)
+        k, v = (pooled.transpose(1, 2) for pooled in self._keys_and_values(tokens, thw))
         mixed = F.scaled_dot_product_attention(q, k, v)
         return mixed.transpose(1, 2).flatten(2)
 
@@ -59,7 +61,7 @@ class PooledAttention(nn.Module):
             (b, t', h', w') on the grid of the block's output; every key's share of attention stands
             at each of the places nearest to it, so it sums to more than one.
         """
-        keys = self.pool_k(self.k(tokens), thw)  # (b, p + keys, heads, d)
+        keys, _ = self._keys_and_values(tokens, thw)
         query = self._queries(tokens, thw)[:, 0]  # (b, heads, d)
         logits = (query[:, None] * keys).sum(-1) * self.head_channels**-0.5
         num_prefix = tokens.shape[1] - thw[0] * thw[1] * thw[2]
@@ -68,9 +70,18 @@ class PooledAttention(nn.Module):
         size = pooled_thw(thw, self.q_stride)
         return F.interpolate(shares[:, None], size=size, mode="nearest-exact")[:, 0]
 
+    def _keys_and_values(self, tokens: Tensor, thw: THW) -> tuple[Tensor, Tensor]:
+        """Return (b, p + keys, heads, d) keys and values."""
+        stride = self.kv_stride
+        if is_cpu_inference(tokens):
+            tokens, thw, stride = keep_read(tokens, thw=thw, kernel=self.kernel, stride=stride)
+        k = self.pool_k(self.k(tokens), thw=thw, stride=stride)
+        v = self.pool_v(self.v(tokens), thw=thw, stride=stride)
+        return k, v
+
     def _queries(self, tokens: Tensor, thw: THW) -> Tensor:
         """Return (b, p + t'·h'·w', heads, d) queries."""
         q = self.q(tokens)
         if self.pool_q is None:
             return q.unflatten(-1, (-1, self.head_channels))
-        return self.pool_q(q, thw)
+        return self.pool_q(q, thw=thw, stride=self.q_stride)

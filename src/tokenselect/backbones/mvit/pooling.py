@@ -36,18 +36,16 @@ class TokenPool(nn.Module):
     Args:
         channels: d, channels of one head; the heads share kernel and norm.
         kernel: sides of the kernel, odd.
-        stride: steps in time, rows and columns.
     """
 
-    def __init__(self, channels: int, *, kernel: THW, stride: THW) -> None:
+    def __init__(self, channels: int, *, kernel: THW) -> None:
         super().__init__()
         if any(side % 2 == 0 for side in kernel):
             raise ValueError(f"kernel must have odd sides, got {kernel}")
-        self.stride = stride
-        self.conv = nn.Conv3d(channels, channels, kernel, stride, groups=channels, bias=False)
+        self.conv = nn.Conv3d(channels, channels, kernel, groups=channels, bias=False)
         self.norm = nn.LayerNorm(channels, eps=1e-6)
 
-    def forward(self, tokens: Tensor, thw: THW) -> Tensor:
+    def forward(self, tokens: Tensor, *, thw: THW, stride: THW) -> Tensor:
         """Map (b, p + t·h·w, heads·d) tokens to (b, p + t'·h'·w', heads, d)."""
-        pooled = convolve_tokens(tokens, self.conv.weight, thw=thw, stride=self.stride)
+        pooled = convolve_tokens(tokens, self.conv.weight, thw=thw, stride=stride)
         return self.norm(pooled.unflatten(-1, (-1, self.norm.normalized_shape[0])))
