@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tokenselect.backbones.mvit import block as block_module
+from tokenselect.backbones.mvit import parts
 from tokenselect.backbones.mvit.block import Block
 from tokenselect.backbones.mvit.parts import in_parts
 from tokenselect.grid import TokenGrid
@@ -38,5 +38,5 @@ def test_a_block_gives_the_same_tokens_in_parts(training, monkeypatch):
     grid = TokenGrid(torch.randn(3, 1 + 2 * 7 * 6, 8), (2, 7, 6), 1)
     whole = block(grid)
     for name in ("CLIP_VALUES", "TOKEN_VALUES", "MIN_TOKENS"):
-        monkeypatch.setattr(block_module, name, 5)
+        monkeypatch.setattr(parts, name, 5)
     torch.testing.assert_close(block(grid).tokens, whole.tokens)

@@ -6,15 +6,10 @@ from torch import Tensor, nn
 from tokenselect.backbones.layers import DropPath, Perceptron
 from tokenselect.backbones.mvit.attention import PooledAttention
 from tokenselect.backbones.mvit.convolution import THW
-from tokenselect.backbones.mvit.parts import in_parts
+from tokenselect.backbones.mvit.parts import clips_at_once, in_parts, tokens_at_once
 from tokenselect.backbones.mvit.pooling import pool_maximum, pooled_thw
 from tokenselect.backbones.mvit.products import add_linear, gelu_linear
 from tokenselect.grid import TokenGrid
-
-# How much a CPU works on at once without gradients: measured, flat near these values.
-CLIP_VALUES = 2**19  # of a batch, in whole clips: 2 MB of float32
-TOKEN_VALUES = 2**18  # of the tokens before the perceptron, which makes four times as many
-MIN_TOKENS = 2048  # fewer tokens at once make the matrix products slower
 
 
 class Block(nn.Module):
@@ -58,11 +53,10 @@ class Block(nn.Module):
 
     def forward(self, grid: TokenGrid) -> TokenGrid:
         """Map a grid to one whose sides are divided by the q stride, rounded up."""
-        values_of_clip = grid.tokens[0].numel()
         tokens = in_parts(
             lambda clips: self._run(grid.with_tokens(clips)),
             grid.tokens,
-            at_once=max(CLIP_VALUES // values_of_clip, 1),
+            at_once=clips_at_once(grid.tokens[0].numel()),
         )
         return grid.with_tokens(tokens, self.out_thw(grid.thw))
 
@@ -85,9 +79,8 @@ class Block(nn.Module):
         if self.training:  # drop path must see which tokens make a clip
             return self._transform(skip, mixed)
         b, n, c = skip.shape
-        at_once = max(TOKEN_VALUES // c, MIN_TOKENS)
-        tokens = in_parts(self._transform, skip.view(-1, c), mixed.view(-1, c), at_once=at_once)
-        return tokens.view(b, n, -1)
+        flat = skip.view(-1, c), mixed.view(-1, c)
+        return in_parts(self._transform, *flat, at_once=tokens_at_once(c)).view(b, n, -1)
 
     def _transform(self, skip: Tensor, mixed: Tensor) -> Tensor:
         """Add what attention mixed to the skip path and transform each token alone."""

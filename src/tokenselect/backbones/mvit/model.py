@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from tokenselect.backbones.layers import init_linear
 from tokenselect.backbones.mvit.block import Block
 from tokenselect.backbones.mvit.convolution import THW
+from tokenselect.backbones.mvit.parts import clips_at_once, in_parts
 from tokenselect.backbones.mvit.positions import Positions
 from tokenselect.grid import TokenGrid
 
@@ -99,6 +100,12 @@ class MViT(nn.Module):
             raise ValueError(
                 f"video must be (b, 3, frames, height, width), got {tuple(video.shape)}"
             )
+        t, h, w = self.embed_thw(*video.shape[2:])
+        values_of_clip = t * h * w * self.patch.out_channels
+        tokens = in_parts(self._embed_clips, video, at_once=clips_at_once(values_of_clip))
+        return TokenGrid(tokens, (t, h, w), num_prefix=1)
+
+    def _embed_clips(self, video: Tensor) -> Tensor:
         patches = self.patch(video).permute(0, 2, 3, 4, 1)  # (b, t, h, w, c)
         return self.positions(patches.contiguous())
 

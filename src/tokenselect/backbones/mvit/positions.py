@@ -5,7 +5,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokenselect.backbones.mvit.convolution import THW
-from tokenselect.grid import TokenGrid
 
 
 class Positions(nn.Module):
@@ -29,13 +28,13 @@ class Positions(nn.Module):
         for table in self.parameters():
             nn.init.trunc_normal_(table, std=0.02)
 
-    def forward(self, patches: Tensor) -> TokenGrid:
-        """Make a grid of (b, t, h, w, c) patches."""
+    def forward(self, patches: Tensor) -> Tensor:
+        """Turn (b, t, h, w, c) patches into (b, 1 + t·h·w, c) tokens."""
         t, h, w = patches.shape[1:4]
         space, time = self.tables((t, h, w))
         patches = patches + (space + time[:, None, None])
-        first = self.class_token + self.class_position
-        return TokenGrid.from_patches(patches, first.expand(patches.shape[0], 1, -1))
+        first = (self.class_token + self.class_position).expand(patches.shape[0], 1, -1)
+        return torch.cat([first, patches.flatten(1, 3)], dim=1)
 
     def tables(self, thw: THW) -> tuple[Tensor, Tensor]:
         """Return the (h, w, c) and (t, c) tables of a grid of size `thw`."""
