@@ -1,3 +1,5 @@
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,18 +13,27 @@ from tokenselect.weights import read_weights
 REPOSITORY = Path(__file__).parents[2]
 
 
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
 def run_in_two_processes(folder: Path) -> None:
-    subprocess.run(
+    """Launch torchrun on the loopback alone: no machine's name need resolve, no network be up."""
+    address = f"--master-addr=127.0.0.1 --master-port={free_port()}".split()
+    launched = subprocess.run(
         [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"),
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", *address),
             *("-m", "tests.training.tiny", str(folder), "share"),
         ],
         cwd=REPOSITORY,
-        env={"PYTHONPATH": "src", "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
-        check=True,
+        env=os.environ | {"PYTHONPATH": "src", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
         capture_output=True,
-        timeout=120,
+        text=True,
+        timeout=240,
     )
+    assert launched.returncode == 0, launched.stdout + launched.stderr
 
 
 @pytest.mark.slow
