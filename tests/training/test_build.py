@@ -132,3 +132,24 @@ def test_every_model_has_its_blocks_where_training_looks_for_them():
     for name in models.list_models():
         with torch.device("meta"):
             assert len(models.create_model(name).blocks) > 0
+
+
+def test_any_folder_can_be_evaluated_with_the_trained_cut(tmp_path):
+    write_class_folders(tmp_path)
+    data = SMALL["data"] | {"source": "videos", "root": str(tmp_path), "stride": 1}
+    parts = {"train": {"annotations": "train"}, "val": {"annotations": "val"}}
+    train(small_recipe(tmp_path / "runs", data=data | parts))
+    out = tmp_path / "out.json"
+    run = tmp_path / "runs" / "small"
+    folder = str(tmp_path / "val")
+    evaluate(str(run), folder, views="2x1", workers=0, device="cpu", output=str(out))
+    results = json.loads(out.read_text())
+    assert results["num_videos"] == 4 and set(results["per_class"]) == {"dark", "light"}
+    assert results["gmacs_per_video"] == pytest.approx(2 * results["gmacs_per_view"])
+
+
+def test_other_classes_than_the_trained_ones_are_refused(tmp_path):
+    write_class_folders(tmp_path)
+    train(small_recipe(tmp_path / "runs"))
+    with pytest.raises(ValueError, match="the model knows 8 classes"):
+        evaluate(str(tmp_path / "runs" / "small"), str(tmp_path / "val"), workers=0)

@@ -27,7 +27,7 @@ from tokenselect.training.trained import TrainedModel, load_trained
 
 def evaluate(
     checkpoint: str,
-    dataset: str = "test",
+    dataset: str,
     *,
     views: str = "1x1",
     plan: str | None = None,
@@ -63,7 +63,7 @@ def evaluate(
             f"the model knows {len(trained.class_names)} classes, {dataset} has "
             f"{len(clips.class_names)}: give the same classes (see data.table.classes)"
         )
-    results = test(trained, clips, place, views=views, batch_size=batch_size, workers=workers)
+    results = measure(trained, clips, place, views=views, batch_size=batch_size, workers=workers)
     results = {"checkpoint": checkpoint, "dataset": dataset, **results}
     show(results)
     if output is not None:
@@ -90,7 +90,7 @@ def choose_clips(
     return build_test_set(dataclasses.replace(data, **{name: part}), name, views=views)
 
 
-def test(
+def measure(
     trained: TrainedModel,
     clips: ClipSet,
     device: torch.device,
