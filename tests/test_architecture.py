@@ -16,7 +16,7 @@ ROWS: list[set[str]] = [
     {"models"},
     {"pretrained"},
     {"training", "export", "prediction"},
-    {"bulk"},
+    {"bulk", "comparison"},
     {"cli", "web"},
     {"__main__"},
 ]

@@ -9,6 +9,7 @@ from jsonargparse import auto_cli
 
 from tokenselect.cli.calibrate import calibrate
 from tokenselect.cli.classify import classify
+from tokenselect.cli.compare import compare
 from tokenselect.cli.data import check
 from tokenselect.cli.evaluate import evaluate
 from tokenselect.cli.export import export
@@ -21,6 +22,7 @@ from tokenselect.cli.visualize import visualize
 COMMANDS: dict[str, Any] = {
     "calibrate": calibrate,
     "classify": classify,
+    "compare": compare,
     "data": {"_help": "Look at a data set before training on it.", "check": check},
     "evaluate": evaluate,
     "export": export,

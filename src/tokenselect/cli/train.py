@@ -6,13 +6,8 @@ import logging
 import sys
 from collections.abc import Sequence
 
-import torch
-import yaml
-
-from tokenselect.training.build import build_trainer
-from tokenselect.training.checkpoint import load_state
-from tokenselect.training.distributed import joined_processes, wait_for_all
 from tokenselect.training.recipe import Recipe, read_recipe, recipe_parser
+from tokenselect.training.run import train_recipe
 
 USAGE = "tokenselect train RECIPE.yaml [--resume] [--key value …]"
 
@@ -27,24 +22,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> dict[str, float]:
     Returns:
         Figures of the last validation.
     """
-    if recipe.threads is not None:
-        torch.set_num_threads(recipe.threads)
-    with joined_processes(recipe.device) as processes:
-        has_begun = load_state(recipe.folder) is not None
-        if has_begun and not resume:
-            raise FileExistsError(
-                f"{recipe.folder} holds a run already: continue it with --resume, or give this "
-                "one another --name"
-            )
-        trainer = build_trainer(recipe, processes)
-        if resume:
-            trainer.resume()
-        wait_for_all()
-        if processes.is_main:
-            recipe.folder.mkdir(parents=True, exist_ok=True)
-            text = yaml.safe_dump(recipe.to_dict(), sort_keys=False)
-            (recipe.folder / "recipe.yaml").write_text(text)
-        return trainer.run()
+    return train_recipe(recipe, resume=resume)
 
 
 def run(arguments: Sequence[str]) -> None:

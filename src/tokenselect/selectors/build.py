@@ -38,6 +38,7 @@ UNLEARNED: dict[str, Callable[[], Scoring]] = {
     "novelty": NoveltyScoring,
 }
 METHODS = (*LEARNED, "gumbel", *UNLEARNED)
+WITHOUT_PARAMETERS = tuple(UNLEARNED)
 SCORERS = ("paper", "anchor-features", "released")
 
 
@@ -81,6 +82,11 @@ def build_selector(
     if is_tokenwise:
         return TokenSelector(site, scoring=scoring, relaxation=relaxation)
     return RegionSelector(site, scoring=scoring, relaxation=relaxation, stride=stride)
+
+
+def has_parameters(method: str) -> bool:
+    """Tell whether a method has weights of its own, which are nothing before they are trained."""
+    return method in METHODS and method not in WITHOUT_PARAMETERS
 
 
 def _check_names(site: Site, method: str, scorer: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,6 +29,22 @@ from tokenselect.training.step import Batch, Precision
 from tokenselect.training.trained import build_model
 
 
+@dataclass(frozen=True)
+class Changes:
+    """What a caller changes of a run that no recipe can say.
+
+    Attributes:
+        model: changes the model in place, after its weights are loaded.
+        clips: gives the clips to train and validate on in place of the recipe's.
+    """
+
+    model: Callable[[nn.Module], object] = id
+    clips: Callable[[ClipSet], ClipSet] = lambda clips: clips
+
+
+AS_IT_IS = Changes()
+
+
 def checkpoint_activations(model: nn.Module) -> None:
     """Let each block recompute its inside in the backward pass; names and hooks stay."""
     for block in model.blocks:  # type: ignore[union-attr]
@@ -35,7 +52,12 @@ def checkpoint_activations(model: nn.Module) -> None:
 
 
 def build_learner(
-    recipe: Recipe, processes: Processes, *, num_classes: int, steps_per_epoch: int
+    recipe: Recipe,
+    processes: Processes,
+    *,
+    num_classes: int,
+    steps_per_epoch: int,
+    changes: Changes = AS_IT_IS,
 ) -> Learner:
     """Build what learns: model, optimizer, schedules."""
     schedule = recipe.schedule
@@ -43,6 +65,7 @@ def build_learner(
     model = build_model(
         recipe.model, num_classes=num_classes, frames=recipe.data.frames, size=recipe.data.size
     ).to(processes.device)
+    changes.model(model)
     selects = hasattr(model, "token_selectors")
     if recipe.model.activation_checkpointing:
         checkpoint_activations(model)
@@ -125,10 +148,11 @@ def build_validation(
     return validate
 
 
-def build_trainer(recipe: Recipe, processes: Processes) -> Trainer:
+def build_trainer(recipe: Recipe, processes: Processes, *, changes: Changes = AS_IT_IS) -> Trainer:
     """Build a run, ready to start or to resume."""
     schedule = recipe.schedule
-    clips = build_train_set(recipe.data, recipe.augmentation, seed=recipe.seed)
+    clips = changes.clips(build_train_set(recipe.data, recipe.augmentation, seed=recipe.seed))
+    val = changes.clips(build_test_set(recipe.data, "val"))
     order = EpochOrder(
         len(clips),
         batch_size=schedule.batch_size,
@@ -139,7 +163,11 @@ def build_trainer(recipe: Recipe, processes: Processes) -> Trainer:
     )
     num_classes = recipe.data.num_classes or len(clips.class_names)
     learner = build_learner(
-        recipe, processes, num_classes=num_classes, steps_per_epoch=order.batches_per_epoch
+        recipe,
+        processes,
+        num_classes=num_classes,
+        steps_per_epoch=order.batches_per_epoch,
+        changes=changes,
     )
     return Trainer(
         folder=recipe.folder,
@@ -153,7 +181,7 @@ def build_trainer(recipe: Recipe, processes: Processes) -> Trainer:
         ),
         order=order,
         epochs=schedule.epochs,
-        validate=build_validation(build_test_set(recipe.data, "val"), recipe, processes),
+        validate=build_validation(val, recipe, processes),
         metadata={
             "model": describe_model(unwrap(learner.model)),
             "recipe": recipe.to_dict(),

@@ -105,7 +105,8 @@ def build_test_set(data: DataRecipe, part: str, *, views: str = "1x1") -> ClipSe
     if data.source == "synthetic":
         if num_clips * crops > 1:
             raise ValueError(f"a synthetic clip has one view, got views={views!r}")
-        made = SyntheticActions(data.val_clips, frames=data.frames, size=data.size, split=part)  # type: ignore[arg-type]
+        length = (data.test_clips if part == "test" else None) or data.val_clips
+        made = SyntheticActions(length, frames=data.frames, size=data.size, split=part)  # type: ignore[arg-type]
         return ClipSet(made, default_collate, made.class_names)
     listed = list_videos(data, getattr(data, part), part)
     transform = EvalTransform(

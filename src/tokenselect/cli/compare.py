@@ -1,0 +1,197 @@
+"""`tokenselect compare DATASET --model NAME --plans … --methods … --seeds 3`."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import shlex
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from tokenselect.comparison.compare import Compared, run_comparison
+from tokenselect.comparison.job import Job
+from tokenselect.comparison.lines import Line, cross, parse_variants, read_lines
+from tokenselect.comparison.planning import Comparison, plan_jobs
+from tokenselect.comparison.presets import default_dense, default_recipe
+from tokenselect.comparison.table import COLUMNS, row_texts
+from tokenselect.training.recipe import Recipe, read_recipe
+
+
+def compare(
+    dataset: str,
+    *,
+    model: str | None = None,
+    plans: str = "T0_0.5",
+    methods: str = "stts-exact,random,uniform,static",
+    variants: str = "",
+    cells: str | None = None,
+    seeds: int = 3,
+    recipe: str | None = None,
+    dense: str | None = None,
+    epochs: int | None = None,
+    out: str = "comparison",
+    workers: int = 2,
+    threads: int = 1,
+    views: str = "1x1",
+    train_free: bool = False,
+    share_dense: bool = False,
+    repeats: int = 15,
+) -> None:
+    """Compare selection methods at equal cost: a table, a paired test, accuracy against cost.
+
+    Args:
+        dataset: "synthetic", a recipe (YAML), or a folder with train/, val/ and test/ of class
+            folders.
+        model: in place of the recipe's.
+        plans: with commas between them.
+        methods: with commas between them; "oracle", on synthetic actions, is told the truth.
+        variants: changes of the recipe, "name:key=value,key=value" with spaces between variants.
+        cells: YAML file of blocks with plans, methods and variants, in place of those three.
+        seeds: each cell is trained this often.
+        recipe: YAML file of data, augmentation and schedule of the fine-tuning.
+        dense: checkpoint to start from ("{seed}" in it stands for the seed), or the recipe that
+            trains it; None trains it with the recipe.
+        epochs: of the fine-tuning, in place of the recipe's.
+        out: folder of everything that is written; what is finished there is not done again.
+        workers: processes at a time; 0 runs all in this one.
+        threads: of each process.
+        views: clips x crops of a test.
+        train_free: test the dense weights with each method as they are, without fine-tuning.
+        share_dense: train one dense model for all seeds.
+        repeats: rounds of the timing of a clip; 0 for none.
+    """
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr, format="%(message)s")
+    tuning = choose_recipe(dataset, recipe, model=model, epochs=epochs)
+    wanted = Comparison(
+        folder=Path(out),
+        recipe=tuning,
+        dense=choose_dense(dense, tuning),
+        lines=choose_lines(plans, methods, variants, cells),
+        seeds=list(range(seeds)),
+        is_trained=not train_free,
+        shares_dense=share_dense,
+        views=views,
+        threads=threads,
+    )
+    name = "synthetic actions" if tuning.data.source == "synthetic" else Path(dataset).stem
+    with Telling(wanted) as told:
+        found = run_comparison(
+            wanted,
+            title=f"{tuning.model.name} on {name}",
+            command=shlex.join(["tokenselect", *sys.argv[1:]]),
+            workers=workers,
+            repeats=repeats,
+            on_done=told.job_is_done,
+        )
+    show(found, title=f"{tuning.model.name} on {name}")
+
+
+def choose_recipe(
+    dataset: str, path: str | None, *, model: str | None, epochs: int | None
+) -> Recipe:
+    """Find the recipe of the fine-tuning."""
+    if Path(dataset).suffix in (".yaml", ".yml"):
+        if path is not None:
+            raise ValueError(f"dataset {dataset} is a recipe already: leave --recipe out")
+        recipe = read_recipe(dataset)
+    elif path is not None:
+        recipe = read_recipe(path)
+    else:
+        recipe = default_recipe(dataset)
+    if dataset != "synthetic" and Path(dataset).is_dir():
+        recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, root=dataset))
+    elif dataset != "synthetic" and not Path(dataset).exists():
+        raise ValueError(
+            f"dataset must be 'synthetic', a recipe (YAML) or a folder of videos, got {dataset!r}"
+        )
+    if model is not None:
+        recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, name=model))
+    if epochs is not None:
+        schedule = dataclasses.replace(recipe.schedule, epochs=epochs)
+        recipe = dataclasses.replace(recipe, schedule=schedule)
+    return recipe
+
+
+def choose_dense(dense: str | None, tuning: Recipe) -> Recipe | str:
+    """Find the recipe or the checkpoint that all cells start from."""
+    if dense is None:
+        return default_dense(tuning)
+    if Path(dense).suffix not in (".yaml", ".yml"):
+        return dense
+    recipe = read_recipe(dense)
+    named = dataclasses.replace(recipe.model, name=tuning.model.name)
+    root = dataclasses.replace(recipe.data, root=recipe.data.root or tuning.data.root)
+    return dataclasses.replace(recipe, model=named, data=root)
+
+
+def choose_lines(plans: str, methods: str, variants: str, cells: str | None) -> list[Line]:
+    """Find what is compared."""
+    if cells is not None:
+        return read_lines(cells)
+    return cross(words(plans), words(methods), parse_variants(variants))
+
+
+def words(text: str) -> list[str]:
+    """Cut at commas."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+class Telling:
+    """Shows how far a comparison is: a bar with the time that is left, and what went wrong."""
+
+    def __init__(self, wanted: Comparison) -> None:
+        self.console = Console(stderr=True)
+        jobs, _ = plan_jobs(wanted)
+        waiting = [job for job in jobs if not job.is_done]
+        self.cached = len(jobs) - len(waiting)
+        self.progress = Progress(
+            TextColumn("cells"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            TextColumn("{task.fields[latest]}", markup=False),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.task = self.progress.add_task("", total=len(waiting), latest="")
+        self.count, self.total = 0, len(waiting)
+
+    def __enter__(self) -> Telling:
+        if self.cached:
+            self.console.print(f"{self.cached} cells are done already", highlight=False)
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def job_is_done(self, job: Job, error: str | None) -> None:
+        """Move the bar; a log file gets a line."""
+        self.count += 1
+        self.progress.update(self.task, advance=1, latest=job.title)
+        if error is not None:
+            self.console.print(f"failed: {job.title}: {error}", markup=False, highlight=False)
+        elif not self.console.is_terminal:
+            print(f"{self.count}/{self.total} {job.title}", file=sys.stderr, flush=True)
+
+
+def show(found: Compared, *, title: str) -> None:
+    """Print the table, the warnings and where everything is."""
+    console = Console()
+    table = Table(title=title)
+    for number, column in enumerate(COLUMNS):
+        table.add_column(column, justify="left" if number < 2 else "right")
+    before = None
+    for row in found.rows:
+        if before not in (None, row.plan):
+            table.add_section()
+        table.add_row(*row_texts(row))
+        before = row.plan
+    console.print(table)
+    for warning in found.warnings:
+        console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
+    console.print("written: " + ", ".join(map(str, found.files)), highlight=False)

@@ -1,0 +1,188 @@
+"""From what is compared to jobs, each with a key that tells all that its result depends on."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tokenselect.comparison.job import Job
+from tokenselect.comparison.lines import DENSE, ORACLE, START, Line
+from tokenselect.models import create_model
+from tokenselect.profiling import count_macs
+from tokenselect.selectors.build import has_parameters
+from tokenselect.training.recipe import Recipe, recipe_from_dict
+from tokenselect.weights.files import find_checkpoint
+
+VERSION = 1  # of how cells are trained and tested; another one makes all results anew
+PLACES = ("name", "runs", "threads", "device", "checkpoint_minutes", "checkpoint_steps")
+ANY = "any"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """All choices of a comparison.
+
+    Attributes:
+        folder: takes runs, results, tables.
+        recipe: of the fine-tuning; its plan, method and seed are those of each cell.
+        dense: recipe of the dense model, or a checkpoint; "{seed}" in it stands for the seed.
+        lines: what is compared.
+        seeds: of every line.
+        is_trained: fine-tune every line for equally long; else test the dense weights as they are.
+        shares_dense: train one dense model, with the first seed, for all seeds.
+        views: clips x crops of a test.
+        threads: of torch in each process.
+    """
+
+    folder: Path
+    recipe: Recipe
+    dense: Recipe | str
+    lines: Sequence[Line]
+    seeds: Sequence[int]
+    is_trained: bool = True
+    shares_dense: bool = False
+    views: str = "1x1"
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.lines or not self.seeds:
+            raise ValueError("a comparison needs at least one line and one seed")
+        if not self.is_trained:
+            learned = sorted({line.method for line in self.lines if has_parameters(line.method)})
+            if learned:
+                raise ValueError(
+                    f"methods {', '.join(learned)} have weights of their own, which must be "
+                    "trained: leave them out, or compare with training"
+                )
+
+
+Cells = dict[tuple[str, int], Job]  # (line's title, seed) to the job that tests it
+
+
+def plan_jobs(wanted: Comparison) -> tuple[list[Job], Cells]:
+    """List the jobs, those that others need first, and which cell is whose."""
+    jobs: dict[str, Job] = {}
+    cells: Cells = {}
+    dense_line = Line(DENSE, DENSE)
+    lines = [*([dense_line] if wanted.is_trained else []), *wanted.lines]
+    for seed in wanted.seeds:
+        start = dense_job(wanted, seed)
+        jobs[start.key] = start
+        cells[START, seed] = start
+        for line in lines:
+            made = line_job(wanted, line, seed, start)
+            known = jobs.get(made.key, made)
+            jobs[made.key] = replace(known, results=known.results | made.results)
+            cells[line.title, seed] = jobs[made.key]
+    return list(jobs.values()), {cell: jobs[job.key] for cell, job in cells.items()}
+
+
+def dense_job(wanted: Comparison, seed: int) -> Job:
+    """Make the job of the dense model that a seed starts from."""
+    if isinstance(wanted.dense, Recipe):
+        seed = wanted.seeds[0] if wanted.shares_dense else seed
+        values = placed(wanted, wanted.dense)
+        values["seed"] = seed
+        values["model"]["plan"] = DENSE
+        return finish_job(wanted, values, f"start.s{seed}", DENSE)
+    values = placed(wanted, wanted.recipe)
+    path = wanted.dense.format(seed=seed)
+    values["model"] |= {"plan": DENSE, "weights": path}
+    weights = hashlib.sha256(find_checkpoint(path).read_bytes()).hexdigest()
+    return finish_job(wanted, values, "start", DENSE, weights=weights, is_trained=False)
+
+
+def line_job(wanted: Comparison, line: Line, seed: int, start: Job) -> Job:
+    """Make the job of a line's cell."""
+    values = placed(wanted, wanted.recipe)
+    values["seed"] = seed
+    is_named = line.method not in (DENSE, ORACLE)
+    values["model"] |= {"plan": line.plan, "method": line.method if is_named else "uniform"}
+    for key, value in line.changes.items():
+        change(values, key, value)
+    if values["model"]["plan"] == ANY and not values["model"]["budgets"]:
+        plans = {other.plan for other in wanted.lines if other.variant == line.variant}
+        values["model"]["budgets"] = sorted(plans)
+    weights = start.recipe["model"]["weights"]
+    if start.is_trained:
+        weights = str(Path(start.recipe["runs"]) / start.recipe["name"] / "last")
+    values["model"]["weights"] = weights
+    plan = values["model"]["plan"]
+    title = ".".join(part for part in (plan, line.method, line.variant, f"s{seed}") if part)
+    job = finish_job(
+        wanted,
+        values,
+        title,
+        line.plan,
+        weights=start.key,
+        is_trained=wanted.is_trained,
+        is_oracle=line.method == ORACLE,
+    )
+    return replace(job, needs=start.key)
+
+
+def placed(wanted: Comparison, recipe: Recipe) -> dict[str, Any]:
+    """Give a recipe's plain values with what no result depends on set for a cell."""
+    values = copy.deepcopy(recipe.to_dict())
+    values |= {"runs": str(wanted.folder / "runs"), "threads": wanted.threads}
+    values["data"]["workers"] = 0  # one process a cell
+    return values
+
+
+def change(values: dict[str, Any], key: str, value: Any) -> None:
+    """Set a key with dots in nested values."""
+    *folders, name = key.split(".")
+    place = values
+    for folder in folders:
+        place = place.get(folder)  # type: ignore[assignment]
+        if not isinstance(place, dict):
+            raise ValueError(f"a recipe has no key {key!r}")
+    if name not in place:
+        raise ValueError(f"a recipe has no key {key!r}; there are {', '.join(sorted(place))}")
+    place[name] = value
+
+
+def finish_job(
+    wanted: Comparison,
+    values: dict[str, Any],
+    title: str,
+    plan: str,
+    *,
+    weights: str | None = None,
+    is_trained: bool = True,
+    is_oracle: bool = False,
+) -> Job:
+    """Check the recipe, name its run by its key, and say where the result goes."""
+    recipe = recipe_from_dict(values)
+    content = {key: value for key, value in recipe.to_dict().items() if key not in PLACES}
+    content["data"] = {k: v for k, v in content["data"].items() if k not in ("workers", "cache")}
+    content["model"] = {**content["model"], "weights": weights or content["model"]["weights"]}
+    data = recipe.data
+    known = [VERSION, fingerprint(recipe.model.name, data.frames, data.size), content]
+    text = json.dumps([*known, is_trained, is_oracle, wanted.views], sort_keys=True)
+    key = hashlib.sha256(text.encode()).hexdigest()[:12]
+    name = f"{title}-{key}".replace("=", "")
+    return Job(
+        key=key,
+        title=title,
+        recipe={**recipe.to_dict(), "name": name},
+        results={plan: str(wanted.folder / "cells" / f"{name}@{plan}.json")},
+        is_trained=is_trained,
+        is_oracle=is_oracle,
+        views=wanted.views,
+    )
+
+
+@functools.cache
+def fingerprint(name: str, frames: int, size: int) -> str:
+    """Tell a model from one of the same name with other layers: its shapes and its cost."""
+    model = create_model(name, num_classes=2, frames=frames, size=size)
+    shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
+    macs = count_macs(model, 1, 3, frames, size, size).total
+    return hashlib.sha256(json.dumps([shapes, macs]).encode()).hexdigest()

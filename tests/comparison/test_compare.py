@@ -1,0 +1,133 @@
+import json
+
+import pytest
+import torch
+
+from tests.comparison.tiny import tiny_comparison
+from tokenselect.cli.compare import compare
+from tokenselect.comparison import job as job_module
+from tokenselect.comparison.compare import run_comparison
+from tokenselect.comparison.lines import Line, cross, parse_variants, read_lines
+from tokenselect.comparison.oracle import guide_clips, guide_model
+from tokenselect.comparison.planning import plan_jobs
+from tokenselect.data.synthetic import SyntheticActions
+from tokenselect.models import create_model
+from tokenselect.training.build_data import ClipSet
+from tokenselect.training.recall import measure_recall
+
+
+def run(wanted, **more):
+    return run_comparison(wanted, title="tiny", workers=0, **{"repeats": 1, **more})
+
+
+def test_a_comparison_trains_tests_and_writes_everything(tmp_path):
+    found = run(tiny_comparison(tmp_path, shares_dense=False))
+    assert [row.method for row in found.rows] == ["start", "dense", "stts-exact", "random"]
+    for row in found.rows:
+        assert len(row.top1) == 2 and len(row.answers[0]) == 16 and row.errors == []
+        assert row.gmacs > 0 and row.milliseconds > 0
+    selected = found.rows[2]
+    assert selected.gmacs < found.rows[1].gmacs and set(selected.recall) == {"T0"}
+    assert selected.against["random"].num_clips == 16
+    assert {path.suffix for path in found.files} == {".json", ".md", ".png", ".html"}
+    assert "T0_0.5" in (tmp_path / "comparison.md").read_text()
+    assert "data:image/png" in (tmp_path / "comparison.html").read_text()
+    assert len(json.loads((tmp_path / "comparison.json").read_text())["rows"]) == 4
+
+
+def test_what_is_finished_is_not_done_again_and_what_is_missing_is(tmp_path, monkeypatch):
+    lines = [Line("T0_0.5", "random")]
+    before = run(tiny_comparison(tmp_path, lines, seeds=[0]), repeats=0)
+    (gone,) = tmp_path.glob("cells/T0_0.5.random*")
+    gone.unlink()
+    trained = []
+    monkeypatch.setattr(job_module, "train_recipe", lambda recipe, **_: trained.append(recipe.name))
+    after = run(tiny_comparison(tmp_path, lines, seeds=[0]), repeats=0)
+    assert len(trained) == 1 and trained[0].startswith("T0_0.5.random.s0")
+    assert [row.answers for row in after.rows] == [row.answers for row in before.rows]
+
+
+def test_a_broken_cell_is_reported_and_stops_no_other(tmp_path):
+    lines = [Line("T0_0.5", "attention"), Line("T0_0.5", "uniform")]
+    ended = {}
+    wanted = tiny_comparison(tmp_path, lines, seeds=[0])
+    found = run(wanted, repeats=0, on_done=lambda job, error: ended.update({job.title: error}))
+    assert "before block 0" in ended["T0_0.5.attention.s0"]
+    broken, whole = found.rows[-2:]
+    assert broken.top1 == [] and "before block 0" in broken.errors[0]
+    assert len(whole.top1) == 1
+    assert "failed" in (tmp_path / "comparison.md").read_text()
+
+
+def test_cells_without_a_dense_model_are_not_run(tmp_path):
+    wanted = tiny_comparison(tmp_path, [Line("T0_0.5", "random")], seeds=[0])
+    wanted.dense.schedule.__dict__["batch_size"] = 100  # larger than the data set
+    found = run(wanted, repeats=0)
+    assert "starts from failed" in found.rows[-1].errors[0]
+
+
+@pytest.mark.slow
+def test_processes_of_their_own_give_the_same_results(tmp_path):
+    lines = [Line("T0_0.5", "uniform")]
+    here = run(tiny_comparison(tmp_path / "here", lines, seeds=[0]), repeats=0)
+    wanted = tiny_comparison(tmp_path / "there", lines, seeds=[0])
+    there = run_comparison(wanted, title="tiny", workers=1, repeats=0)
+    assert [row.answers for row in there.rows] == [row.answers for row in here.rows]
+
+
+def test_the_command_tests_without_training(tmp_path, capsys):
+    run(tiny_comparison(tmp_path / "dense", [Line("T0_0.5", "random")], seeds=[0]), repeats=0)
+    (dense,) = (tmp_path / "dense" / "runs").glob("start*")
+    recipe = dense / "recipe.yaml"
+    options = {"methods": "uniform,oracle", "seeds": 1, "workers": 0, "repeats": 0}
+    out = str(tmp_path / "out")
+    compare(str(recipe), **options, dense=str(dense), out=out, train_free=True)
+    assert "oracle" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="stts-exact have weights of their own"):
+        compare(str(recipe), methods="stts-exact", dense=str(dense), out=out, train_free=True)
+
+
+def test_a_variant_changes_the_recipe_and_the_key(tmp_path):
+    variants = parse_variants("base: quiet:schedule.sigma=0.01,model.scorer=anchor-features")
+    lines = cross(["T0_0.5"], ["stts-exact"], variants)
+    _, cells = plan_jobs(tiny_comparison(tmp_path, lines))
+    base, quiet = (cells[line.title, 1] for line in lines)
+    assert quiet.recipe["schedule"]["sigma"] == 0.01 and base.recipe["schedule"]["sigma"] == 0.1
+    assert quiet.recipe["model"]["scorer"] == "anchor-features" and base.key != quiet.key
+    again = plan_jobs(tiny_comparison(tmp_path / "moved", lines))[1][lines[0].title, 1]
+    assert again.key == base.key
+
+
+@pytest.mark.parametrize("text", ["sigma", "quiet:sigma", ":a=1"])
+def test_a_variant_that_cannot_be_read_is_refused(text):
+    with pytest.raises(ValueError, match="a variant is name:key=value"):
+        parse_variants(text)
+
+
+def test_unknown_keys_and_methods_are_refused(tmp_path):
+    line = Line("T0_0.5", "random", "odd", {"schedule.sigmas": 1})
+    with pytest.raises(ValueError, match=r"no key 'schedule\.sigmas'"):
+        plan_jobs(tiny_comparison(tmp_path, [line]))
+    with pytest.raises(ValueError, match="got 'magic'"):
+        Line("T0_0.5", "magic")
+
+
+def test_blocks_of_a_file_are_products(tmp_path):
+    path = tmp_path / "cells.yaml"
+    path.write_text(
+        "- {plans: [T0_0.5, S4_0.5], methods: [random, uniform]}\n"
+        "- {plans: [T0_0.5], methods: [stts-exact], variants: {low: {schedule.sigma: 0.01}}}\n"
+    )
+    lines = read_lines(path)
+    assert len(lines) == 5 and lines[-1].changes == {"schedule.sigma": 0.01}
+
+
+def test_the_oracle_keeps_all_that_fits():
+    torch.manual_seed(0)
+    model = create_model("mvit_mini", num_classes=8, frames=16, size=64, plan="T0_0.5-S2_0.5")
+    guide_model(model.eval())
+    clips = SyntheticActions(12, frames=16, size=64, split="test")
+    guided = guide_clips(ClipSet(clips, list, clips.class_names)).dataset
+    assert torch.equal(guided[3][0][:3], clips[3][0])
+    recall = measure_recall(model, guided)
+    assert recall["T0"] == 1.0 and recall["S2"] > 0.9
