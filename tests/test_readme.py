@@ -6,7 +6,8 @@ from pathlib import Path
 README = Path(__file__).parents[1] / "README.md"
 
 
-def test_the_python_of_the_readme_runs(capsys):
+def test_the_python_of_the_readme_runs(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
     assert blocks, "the README has no Python"
     exec(compile("\n".join(blocks), str(README), "exec"), {"__name__": "readme"})
@@ -16,6 +17,11 @@ def test_the_python_of_the_readme_runs(capsys):
 def test_the_links_of_the_readme_lead_somewhere():
     links = re.findall(r"\]\(([^)#:]+)\)", README.read_text())
     assert [link for link in links if not (README.parent / link).exists()] == []
+
+
+def test_the_readme_leads_to_every_page_of_the_docs():
+    pages = {f"docs/{page.name}" for page in (README.parent / "docs").glob("*.md")}
+    assert pages - set(re.findall(r"\]\((docs/[^)#]+)\)", README.read_text())) == set()
 
 
 def test_make_knows_the_commands_of_the_readme():

@@ -1,5 +1,6 @@
 """Token selection for video transformers: keep the frames and regions that matter."""
 
+from tokenselect.adapters import supported_models
 from tokenselect.grid import TokenGrid
 from tokenselect.insertion import (
     insert_selectors,
@@ -9,7 +10,9 @@ from tokenselect.insertion import (
 )
 from tokenselect.models import create_model, list_models
 from tokenselect.plan import SelectionPlan, Site
+from tokenselect.pretrained import load_model, save_model
 from tokenselect.selectors import Selection
+from tokenselect.weights import load_weights
 
 __version__ = "0.1.0"
 
@@ -21,7 +24,11 @@ __all__ = [
     "create_model",
     "insert_selectors",
     "list_models",
+    "load_model",
+    "load_weights",
     "record_selections",
     "remove_selectors",
+    "save_model",
     "set_sigma",
+    "supported_models",
 ]

@@ -22,6 +22,7 @@ from tokenselect.pretrained import save_model
 
 parquet = pytest.importorskip("pyarrow.parquet")
 
+SOURCES = Path(__file__).parents[2] / "src"
 NAMES = ["up", "down", "left"]
 SETTINGS = {"model": "mvit_mini", "plan": "T0=1"}
 
@@ -170,8 +171,9 @@ def test_200_clips_killed_half_way_are_finished_with_no_row_lost_or_doubled(chec
 
 
 @pytest.mark.slow
-def test_a_local_ray_of_two_workers_gives_the_same_rows(checkpoint, clips):
+def test_a_local_ray_of_two_workers_gives_the_same_rows(checkpoint, clips, monkeypatch):
     pytest.importorskip("ray.data")
+    monkeypatch.setenv("PYTHONPATH", str(SOURCES))  # for workers of a checkout not installed
     loaded = open_model(checkpoint=checkpoint)
     alone = list(on_this_machine(loaded, clips, clips=1, crops=1, workers=0))
     on_two = on_ray(loaded, clips, clips=1, crops=1, workers=2, address="local")

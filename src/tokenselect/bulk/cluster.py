@@ -70,7 +70,7 @@ def on_ray(
         rows = ray.data.from_items(items, override_num_blocks=blocks).map(
             Worker,
             fn_constructor_args=(loaded, clips, crops),
-            concurrency=workers,
+            compute=ray.data.ActorPoolStrategy(size=workers),
             num_gpus=1 if torch.cuda.is_available() else 0,
         )
         for row in rows.iter_rows():

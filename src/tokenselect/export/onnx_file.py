@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
-INSTALL = "needs the packages onnx, onnxscript and onnxruntime: pip install 'tokenselect[export]'"
+INSTALL = "needs the packages onnx, onnxscript and onnxruntime: pip install 'tokenselect[onnx]'"
 CLIPS, LOGITS = "video", "logits"
 
 
