@@ -1,6 +1,7 @@
 """Attention within windows of a grid of any size (Video Swin, section 3.2)."""
 
 from collections.abc import Iterator
+from operator import index
 
 import torch
 import torch.nn.functional as F
@@ -79,8 +80,9 @@ class WindowAttention(nn.Module):
 
 
 def _sides(patches: Tensor) -> THW:
+    """Return t, h, w as plain numbers: the windows of each size are a graph of their own."""
     t, h, w = patches.shape[1:4]
-    return t, h, w
+    return index(t), index(h), index(w)
 
 
 def _pad(patches: Tensor, thw: THW) -> Tensor:
