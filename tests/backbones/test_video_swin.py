@@ -160,3 +160,21 @@ def test_exported_model_takes_batches_of_any_size():
     with torch.no_grad():
         exported = torch.export.export(model, (clips[:2],), dynamic_shapes=batches).module()
         torch.testing.assert_close(exported(clips), model(clips), atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.slow
+def test_compiled_for_one_size_it_takes_another():
+    model = video_swin_mini(num_classes=3).eval()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    for side in (24, 32):
+        video = torch.randn(1, 3, 4, side, side)
+        torch.testing.assert_close(compiled(video), model(video), rtol=1e-4, atol=1e-5)
+
+
+def test_tokens_keep_their_size_where_patches_merge():
+    torch.manual_seed(0)
+    for block in video_swin_mini().blocks:
+        if block.merging is not None:
+            normed = torch.randn(50, block.merging.reduce.in_features)
+            assert 0.7 < block.merging.reduce(normed).std() < 1.4

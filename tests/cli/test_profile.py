@@ -10,7 +10,7 @@ def test_json_has_the_promised_keys(capsys):
     costs = json.loads(capsys.readouterr().out)
     assert {"params", "gmacs", "gmacs_total", "selector_gmacs", "tokens"} <= set(costs)
     assert costs["gmacs_total"] == pytest.approx(5 * costs["gmacs"])
-    assert costs["tokens"][0] == 1 + 5 * 24 * 24
+    assert costs["tokens"][0] == 1 + 5 * 16 * 16
     assert 0 < costs["selector_gmacs"] < 0.01 * costs["gmacs"] < 0.01 * costs["gmacs_dense"]
     assert costs["latency_ms"] > 0
 
@@ -18,7 +18,7 @@ def test_json_has_the_promised_keys(capsys):
 def test_the_tables_name_the_grid_before_each_block(capsys):
     main(["profile", "mvit_mini", "--plan", "T0=3", "--frames", "8", "--repeats", "0"])
     printed = capsys.readouterr().out
-    assert "3 × 24 × 24" in printed and "latency" not in printed
+    assert "3 × 16 × 16" in printed and "latency" not in printed
 
 
 @pytest.mark.parametrize(

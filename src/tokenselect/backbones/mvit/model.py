@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from tokenselect.backbones.layers import init_linear
+from tokenselect.backbones.layers import init_carrying, init_linear
 from tokenselect.backbones.mvit.block import Block
 from tokenselect.backbones.mvit.convolution import THW
 from tokenselect.backbones.mvit.parts import clips_at_once, in_parts
@@ -86,6 +86,8 @@ class MViT(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(channels, num_classes)
         self.apply(init_linear)
+        for block in self.blocks:
+            init_carrying(block.widen)
 
     def forward(self, video: Tensor) -> Tensor:
         """Map (b, 3, frames, height, width) clips to (b, num_classes) logits."""
