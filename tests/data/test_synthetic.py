@@ -93,9 +93,11 @@ def test_a_burst_touches_three_or_four_of_eight_token_frames():
         assert clips.truth(index).frames.view(8, 2).any(dim=1).sum() in (3, 4)
 
 
-def test_each_colour_has_corners_that_differ_in_order_alone():
-    turned = {"-".join(reversed(name.split("-"))) for name in RED_CLASSES}
-    assert turned == set(RED_CLASSES) and len(RED_CLASSES) == 4
+def test_a_colour_leaves_the_way_of_each_stroke_open():
+    for names in (RED_CLASSES, [name for name in CLASS_NAMES if name not in RED_CLASSES]):
+        strokes = [name.split("-") for name in names]
+        assert len(names) == 4 and len({first for first, _ in strokes}) == 2
+        assert all(sum(first == way for first, _ in strokes) == 2 for way, _ in strokes)
 
 
 def test_bursts_and_regions_are_spread_over_the_clip():

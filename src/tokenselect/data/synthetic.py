@@ -2,15 +2,15 @@
 
 Several grey shapes wander over a cluttered grey background. One of them, the target, lights up for
 a few frames and meanwhile walks round one corner; the eight classes are the eight corners
-("right-up" is not "up-right": order matters). It lights up red for four of the corners and green
-for the others, so that a frame of the burst says half the answer and only its motion the rest.
-Everything else says nothing about the class: the other shapes turn such corners all the time, one
-of them lights up blue, the brightness drifts and the pixels are noisy. So the truth of which frames
-and which region matter is known exactly.
+("right-up" is not "up-right": order matters). It lights up red where the first stroke is sideways
+and green where it is upright, so that a frame of the burst says one bit of the answer and only its
+motion the two others, one on each stroke. Everything else says nothing about the class: the other
+shapes turn such corners all the time, one of them lights up blue, the brightness drifts and the
+pixels are noisy. So the truth of which frames and which region matter is known exactly.
 
 A single frame shows no motion at all, and a random half of the frames misses one of the two
 strokes more often than not; what a model needs is the burst, and only the burst. The colours are
-there to be learnt first: without them a transformer stays at chance for thousands of clips.
+there to be learnt first: without them a small transformer stays at chance for thousands of clips.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CLASS_NAMES = [
 ]
 TARGET, DECOY = 0, 1  # rows among the movers
 RED, GREEN, BLUE = (0.95, 0.1, 0.1), (0.1, 0.95, 0.1), (0.1, 0.25, 0.95)
-RED_CLASSES = ("right-up", "up-right", "left-down", "down-left")  # the target's mark is red
+RED_CLASSES = ("right-down", "right-up", "left-down", "left-up")  # the target's mark is red
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 MEAN, STD = 0.45, 0.225  # what the Kinetics models were trained with
 
