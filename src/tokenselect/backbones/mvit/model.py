@@ -86,8 +86,9 @@ class MViT(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(channels, num_classes)
         self.apply(init_linear)
-        for block in self.blocks:
-            init_carrying(block.widen)
+        for module in self.modules():
+            if isinstance(module, Block):
+                init_carrying(module.widen)
 
     def forward(self, video: Tensor) -> Tensor:
         """Map (b, 3, frames, height, width) clips to (b, num_classes) logits."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tokenselect.backbones.layers import init_carrying, init_linear
 from tokenselect.backbones.video_swin.block import Block
+from tokenselect.backbones.video_swin.merging import PatchMerging
 from tokenselect.backbones.video_swin.windows import THW
 from tokenselect.grid import TokenGrid
 
@@ -103,9 +104,9 @@ class VideoSwin(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(channels, num_classes)
         self.apply(init_linear)
-        for block in self.blocks:
-            if block.merging is not None:
-                init_carrying(block.merging.reduce)
+        for module in self.modules():
+            if isinstance(module, PatchMerging):
+                init_carrying(module.reduce)
 
     def forward(self, video: Tensor) -> Tensor:
         """Map (b, 3, frames, height, width) clips to (b, num_classes) logits."""
