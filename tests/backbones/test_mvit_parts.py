@@ -3,31 +3,33 @@
 import pytest
 import torch
 
-from tokenselect.backbones.mvit import parts
+from tokenselect.backbones.mvit import mvit_mini, parts
 from tokenselect.backbones.mvit.block import Block
-from tokenselect.backbones.mvit.parts import in_parts
+from tokenselect.backbones.mvit.parts import fill_in_parts, is_cpu_inference
 from tokenselect.grid import TokenGrid
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 7, 8])
-@torch.no_grad()
 def test_rows_come_back_in_order(at_once):
     left, right = torch.arange(14.0).view(7, 2), torch.arange(7.0)[:, None]
     sizes = []
 
-    def add(left, right):
+    def add(left, right, out):
         sizes.append(len(left))
-        return left + right
+        torch.add(left, right, out=out)
 
-    joined = in_parts(add, left, right, at_once=at_once)
+    joined = fill_in_parts(add, left, right, out=torch.empty(7, 2), at_once=at_once)
     assert torch.equal(joined, left + right)
     assert max(sizes) <= at_once
 
 
-def test_rows_stay_together_when_gradients_are_wanted():
-    sizes = []
-    in_parts(lambda rows: sizes.append(len(rows)), torch.ones(7, 2), at_once=2)
-    assert sizes == [7]
+def test_plain_code_runs_where_gradients_or_mixed_precision_are_wanted():
+    tokens = torch.ones(7, 2)
+    assert not is_cpu_inference(tokens)
+    with torch.no_grad():
+        assert is_cpu_inference(tokens)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert not is_cpu_inference(tokens)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -40,3 +42,13 @@ def test_a_block_gives_the_same_tokens_in_parts(training, monkeypatch):
     for name in ("CLIP_VALUES", "TOKEN_VALUES", "MIN_TOKENS"):
         monkeypatch.setattr(parts, name, 5)
     torch.testing.assert_close(block(grid).tokens, whole.tokens)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_logits_are_the_same_with_and_without_gradients(batch):
+    torch.manual_seed(0)
+    model = mvit_mini(frames=6, size=(24, 40)).eval()
+    video = torch.randn(batch, 3, 6, 24, 40)
+    plain = model(video)
+    with torch.inference_mode():
+        torch.testing.assert_close(model(video), plain.detach())

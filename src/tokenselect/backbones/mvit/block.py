@@ -1,14 +1,21 @@
 """A block of MViT: pooled attention and a perceptron, each beside a skip path."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from tokenselect.backbones.layers import DropPath, Perceptron
 from tokenselect.backbones.mvit.attention import PooledAttention
 from tokenselect.backbones.mvit.convolution import THW
-from tokenselect.backbones.mvit.parts import clips_at_once, in_parts, tokens_at_once
+from tokenselect.backbones.mvit.parts import (
+    clips_at_once,
+    fill_in_parts,
+    is_cpu_inference,
+    tokens_at_once,
+)
 from tokenselect.backbones.mvit.pooling import pool_maximum, pooled_thw
-from tokenselect.backbones.mvit.products import add_linear, gelu_linear
+from tokenselect.backbones.mvit.products import add_linear, apply_linear, gelu_linear
 from tokenselect.grid import TokenGrid
 
 
@@ -53,12 +60,18 @@ class Block(nn.Module):
 
     def forward(self, grid: TokenGrid) -> TokenGrid:
         """Map a grid to one whose sides are divided by the q stride, rounded up."""
-        tokens = in_parts(
-            lambda clips: self._run(grid.with_tokens(clips)),
-            grid.tokens,
-            at_once=clips_at_once(grid.tokens[0].numel()),
+        thw = self.out_thw(grid.thw)
+        tokens = grid.tokens
+        if self.training or not is_cpu_inference(tokens):
+            return grid.with_tokens(self._transform(*self._mix(grid)), thw)
+        size = (len(tokens), grid.num_prefix + math.prod(thw), self.mlp.contract.out_features)
+        out = fill_in_parts(
+            lambda clips, out: self._fill(grid.with_tokens(clips), out),
+            tokens,
+            out=tokens.new_empty(size),
+            at_once=clips_at_once(tokens[0].numel()),
         )
-        return grid.with_tokens(tokens, self.out_thw(grid.thw))
+        return grid.with_tokens(out, thw)
 
     def out_thw(self, thw: THW) -> THW:
         """Return the grid's size after the block, given that before it."""
@@ -73,26 +86,31 @@ class Block(nn.Module):
             raise ValueError("class_attention needs a class token, got a grid with num_prefix=0")
         return self.attention.class_attention(self.norm_attention(grid.tokens), grid.thw)
 
-    def _run(self, grid: TokenGrid) -> Tensor:
+    def _mix(self, grid: TokenGrid) -> tuple[Tensor, Tensor]:
+        """Return the skip path and what attention mixed, both (b, p + t'·h'·w', c)."""
         mixed = self.attention(self.norm_attention(grid.tokens), grid.thw)
-        skip = self._pool_skip(grid)
-        if self.training:  # drop path must see which tokens make a clip
-            return self._transform(skip, mixed)
-        b, n, c = skip.shape
-        flat = skip.view(-1, c), mixed.view(-1, c)
-        return in_parts(self._transform, *flat, at_once=tokens_at_once(c)).view(b, n, -1)
+        return self._pool_skip(grid), mixed
 
-    def _transform(self, skip: Tensor, mixed: Tensor) -> Tensor:
+    def _fill(self, grid: TokenGrid, out: Tensor) -> None:
+        """Write the block's tokens to `out`, a cacheful at a time."""
+        flat = [tokens.flatten(0, 1) for tokens in (*self._mix(grid), out)]
+        at_once = tokens_at_once(flat[0].shape[1])
+        fill_in_parts(self._transform, *flat[:2], out=flat[2], at_once=at_once)
+
+    def _transform(self, skip: Tensor, mixed: Tensor, out: Tensor | None = None) -> Tensor:
         """Add what attention mixed to the skip path and transform each token alone."""
         tokens = self._add(skip, mixed, self.project)
         normed = self.norm_mlp(tokens)
-        skip = tokens if self.widen is None else self.widen(normed)
-        return self._add(skip, gelu_linear(normed, self.mlp.expand), self.mlp.contract)
+        if self.widen is not None:
+            tokens = apply_linear(normed, self.widen, out=out)
+        return self._add(tokens, gelu_linear(normed, self.mlp.expand), self.mlp.contract, out)
 
-    def _add(self, skip: Tensor, tokens: Tensor, layer: nn.Linear) -> Tensor:
-        if self.training:
+    def _add(
+        self, skip: Tensor, tokens: Tensor, layer: nn.Linear, out: Tensor | None = None
+    ) -> Tensor:
+        if self.training:  # clip by clip: drop path must see which tokens make one
             return skip + self.drop_path(layer(tokens))
-        return add_linear(skip, tokens, layer)
+        return add_linear(skip, tokens, layer, out=out)
 
     def _pool_skip(self, grid: TokenGrid) -> Tensor:
         if max(self.q_stride) == 1:

@@ -33,7 +33,18 @@ def convolve_tokens(tokens: Tensor, weight: Tensor, *, thw: THW, stride: THW) ->
         (b, p + t'·h'·w', c), each side divided by its stride and rounded up.
     """
     kernel = weight.repeat(tokens.shape[-1] // weight.shape[0], 1, 1, 1, 1)
-    return _ConvolveTokens.apply(tokens, kernel, thw, stride)
+    if torch.is_grad_enabled():
+        return _ConvolveTokens.apply(tokens, kernel, thw, stride)
+    p = tokens.shape[1] - math.prod(thw)
+    patches = _convolve(_to_volume(tokens[:, p:], thw), kernel, stride)
+    return torch.cat([tokens[:, :p], patches], dim=1)
+
+
+def _convolve(volume: Tensor, kernel: Tensor, stride: THW) -> Tensor:
+    """Convolve a (b, c, t, h, w) volume to (b, t'·h'·w', c) patches."""
+    padding = [side // 2 for side in kernel.shape[2:]]
+    pooled = F.conv3d(volume, kernel, stride=stride, padding=padding, groups=kernel.shape[0])
+    return pooled.permute(0, 2, 3, 4, 1).flatten(1, 3)
 
 
 class _ConvolveTokens(torch.autograd.Function):
@@ -43,10 +54,7 @@ class _ConvolveTokens(torch.autograd.Function):
         volume = _to_volume(tokens[:, p:], thw)
         ctx.save_for_backward(volume, kernel)
         ctx.stride = stride
-        padding = [side // 2 for side in kernel.shape[2:]]
-        pooled = F.conv3d(volume, kernel, stride=stride, padding=padding, groups=kernel.shape[0])
-        patches = pooled.permute(0, 2, 3, 4, 1).flatten(1, 3)
-        return torch.cat([tokens[:, :p], patches], dim=1)
+        return torch.cat([tokens[:, :p], _convolve(volume, kernel, stride)], dim=1)
 
     @staticmethod
     @once_differentiable

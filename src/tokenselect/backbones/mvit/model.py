@@ -1,13 +1,16 @@
 """MViT: a video transformer whose grid shrinks and whose channels grow from stage to stage."""
 
+import math
 from collections.abc import Mapping
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokenselect.backbones.layers import init_carrying, init_linear
 from tokenselect.backbones.mvit.block import Block
 from tokenselect.backbones.mvit.convolution import THW
-from tokenselect.backbones.mvit.parts import clips_at_once, in_parts
+from tokenselect.backbones.mvit.parts import clips_at_once, fill_in_parts, is_cpu_inference
 from tokenselect.backbones.mvit.positions import Positions
 from tokenselect.grid import TokenGrid
 
@@ -103,14 +106,20 @@ class MViT(nn.Module):
             raise ValueError(
                 f"video must be (b, 3, frames, height, width), got {tuple(video.shape)}"
             )
-        t, h, w = self.embed_thw(*video.shape[2:])
-        values_of_clip = t * h * w * self.patch.out_channels
-        tokens = in_parts(self._embed_clips, video, at_once=clips_at_once(values_of_clip))
-        return TokenGrid(tokens, (t, h, w), num_prefix=1)
+        thw = self.embed_thw(*video.shape[2:])
+        if not is_cpu_inference(video):
+            return TokenGrid(self._embed_clips(video), thw, num_prefix=1)
+        size = (len(video), 1 + math.prod(thw), self.patch.out_channels)
+        tokens = fill_in_parts(
+            self._embed_clips,
+            video,
+            out=video.new_empty(size),
+            at_once=clips_at_once(math.prod(size[1:])),
+        )
+        return TokenGrid(tokens, thw, num_prefix=1)
 
-    def _embed_clips(self, video: Tensor) -> Tensor:
-        patches = self.patch(video).permute(0, 2, 3, 4, 1)  # (b, t, h, w, c)
-        return self.positions(patches.contiguous())
+    def _embed_clips(self, video: Tensor, out: Tensor | None = None) -> Tensor:
+        return self.positions(cut_patches(video, self.patch), out=out)
 
     def head(self, grid: TokenGrid) -> Tensor:
         """Classify the class token: (b, num_classes) logits."""
@@ -125,6 +134,18 @@ class MViT(nn.Module):
     def no_weight_decay_names(self) -> set[str]:
         """Return the parameters that weight decay should spare although they are not 1-d."""
         return {f"positions.{name}" for name, _ in self.positions.named_parameters()}
+
+
+def cut_patches(video: Tensor, patch: nn.Conv3d) -> Tensor:
+    """Turn (b, 3, frames, height, width) clips into (b, t, h, w, c) patches.
+
+    A kernel that lies channels last makes the convolution write them so.
+    """
+    kernel = patch.weight
+    if is_cpu_inference(video):
+        kernel = kernel.contiguous(memory_format=torch.channels_last_3d)
+    patches = F.conv3d(video, kernel, patch.bias, patch.stride, patch.padding)
+    return patches.permute(0, 2, 3, 4, 1).contiguous()
 
 
 def divide_stride(kv_stride: THW, q_stride: THW) -> THW:

@@ -22,32 +22,26 @@ def tokens_at_once(channels: int) -> int:
 
 
 def is_cpu_inference(tensor: Tensor) -> bool:
-    """Tell whether plain code runs on a CPU and no gradient is wanted."""
-    return tensor.is_cpu and not (torch.compiler.is_compiling() or torch.is_grad_enabled())
+    """Tell whether plain code runs on a CPU, in one precision, and no gradient is wanted."""
+    is_plain = not (torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"))
+    return tensor.is_cpu and is_plain and not torch.is_grad_enabled()
 
 
-def in_parts(function: Callable[..., Tensor], *tensors: Tensor, at_once: int) -> Tensor:
+def fill_in_parts(
+    function: Callable[..., object], *tensors: Tensor, out: Tensor, at_once: int
+) -> Tensor:
     """Apply a function that treats every row alone to some rows after the other.
 
-    All rows go at once where parts would not help: when gradients are wanted (what lies between is
-    kept anyway), on other devices, and when torch compiles or exports the model.
+    Each part's result is written where it belongs: fresh memory costs a CPU as much as a pass over
+    it, and there would be one more to join the parts.
 
     Args:
-        function: maps tensors of (rows, …) to one of (rows, …).
+        function: maps tensors of (rows, …) to one of (rows, …), which it writes to its `out`.
         tensors: its arguments.
+        out: takes all results.
         at_once: rows of a part, at most.
     """
-    first = tensors[0]
-    if not is_cpu_inference(first) or len(first) <= at_once:
-        return function(*tensors)
-    num_parts = -(-len(first) // at_once)
-    joined = None
-    filled = 0
-    for part in zip(*(tensor.chunk(num_parts) for tensor in tensors), strict=True):
-        result = function(*part)
-        if joined is None:
-            joined = result.new_empty(len(first), *result.shape[1:])
-        joined[filled : filled + len(result)] = result
-        filled += len(result)
-    assert joined is not None
-    return joined
+    num_parts = -(-len(out) // at_once)
+    for *part, place in zip(*(rows.chunk(num_parts) for rows in (*tensors, out)), strict=True):
+        function(*part, out=place)
+    return out

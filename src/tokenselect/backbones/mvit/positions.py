@@ -28,13 +28,18 @@ class Positions(nn.Module):
         for table in self.parameters():
             nn.init.trunc_normal_(table, std=0.02)
 
-    def forward(self, patches: Tensor) -> Tensor:
-        """Turn (b, t, h, w, c) patches into (b, 1 + t·h·w, c) tokens."""
+    def forward(self, patches: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """Turn (b, t, h, w, c) patches into (b, 1 + t·h·w, c) tokens; `out` takes them."""
         t, h, w = patches.shape[1:4]
         space, time = self.tables((t, h, w))
-        patches = patches + (space + time[:, None, None])
-        first = (self.class_token + self.class_position).expand(patches.shape[0], 1, -1)
-        return torch.cat([first, patches.flatten(1, 3)], dim=1)
+        first = self.class_token + self.class_position
+        if out is None:
+            patches = patches + (space + time[:, None, None])
+            return torch.cat([first.expand(patches.shape[0], 1, -1), patches.flatten(1, 3)], dim=1)
+        out[:, 0] = first
+        places = out[:, 1:].unflatten(1, (t, h, w))
+        torch.add(patches, space, out=places).add_(time[:, None, None])
+        return out
 
     def tables(self, thw: THW) -> tuple[Tensor, Tensor]:
         """Return the (h, w, c) and (t, c) tables of a grid of size `thw`."""

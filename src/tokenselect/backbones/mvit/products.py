@@ -11,11 +11,20 @@ from torch import Tensor, nn
 from tokenselect.backbones.mvit.parts import is_cpu_inference
 
 
-def add_linear(skip: Tensor, tokens: Tensor, layer: nn.Linear) -> Tensor:
-    """Return skip + layer(tokens), of (n, c') and (n, c)."""
+def add_linear(
+    skip: Tensor, tokens: Tensor, layer: nn.Linear, *, out: Tensor | None = None
+) -> Tensor:
+    """Return skip + layer(tokens), of (n, c') and (n, c); `out` takes it, and may be `skip`."""
     if _is_exposed(layer, tokens):
-        return (skip + layer.bias).addmm_(tokens, layer.weight.t())
-    return skip + layer(tokens)
+        return torch.add(skip, layer.bias, out=out).addmm_(tokens, layer.weight.t())
+    return _put(skip + layer(tokens), out)
+
+
+def apply_linear(tokens: Tensor, layer: nn.Linear, *, out: Tensor | None = None) -> Tensor:
+    """Return layer(tokens) of (n, c) tokens; `out` takes it."""
+    if _is_exposed(layer, tokens):
+        return torch.addmm(layer.bias, tokens, layer.weight.t(), out=out)
+    return _put(layer(tokens), out)
 
 
 def gelu_linear(tokens: Tensor, layer: nn.Linear) -> Tensor:
@@ -28,3 +37,7 @@ def gelu_linear(tokens: Tensor, layer: nn.Linear) -> Tensor:
 def _is_exposed(layer: nn.Linear, tokens: Tensor) -> bool:
     """Tell whether the layer is its weight and bias and no more; a quantized one is not."""
     return type(layer) is nn.Linear and tokens.ndim == 2 and is_cpu_inference(tokens)
+
+
+def _put(tokens: Tensor, out: Tensor | None) -> Tensor:
+    return tokens if out is None else out.copy_(tokens)
