@@ -6,6 +6,7 @@ from tokenselect.insertion import (
     insert_selectors,
     record_selections,
     remove_selectors,
+    set_plan,
     set_sigma,
 )
 from tokenselect.models import create_model, list_models
@@ -29,6 +30,7 @@ __all__ = [
     "record_selections",
     "remove_selectors",
     "save_model",
+    "set_plan",
     "set_sigma",
     "supported_models",
 ]

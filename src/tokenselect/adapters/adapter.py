@@ -25,7 +25,12 @@ class Adapter:
 
     Args:
         model: the model it is for; refused here if it cannot be served.
+
+    Attributes:
+        is_sequence: the blocks take any sequence of tokens; their grid is only a way to count them.
     """
+
+    is_sequence = False
 
     def __init__(self, model: nn.Module) -> None:
         pass

@@ -48,6 +48,8 @@ class HuggingFaceAdapter(Adapter):
 class VideoMAEAdapter(HuggingFaceAdapter):
     """`transformers.VideoMAEModel` and `VideoMAEForVideoClassification`."""
 
+    is_sequence = True
+
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
         if hasattr(model, "classifier") and not self.config.use_mean_pooling:

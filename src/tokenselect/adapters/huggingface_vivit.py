@@ -15,6 +15,7 @@ from tokenselect.plan import THW, SelectionPlan
 class VivitAdapter(HuggingFaceAdapter):
     """`transformers.VivitModel` and `VivitForVideoClassification`."""
 
+    is_sequence = True
     num_prefix = 1
 
     def __init__(self, model: nn.Module) -> None:

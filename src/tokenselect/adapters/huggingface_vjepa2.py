@@ -23,6 +23,8 @@ class VJEPA2Adapter(HuggingFaceAdapter):
     layers and holds them by the number of tokens that are left.
     """
 
+    is_sequence = True
+
     def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
         """Lay the tokens out, with their places; the number of frames is that of the clip."""
         assert thw is not None

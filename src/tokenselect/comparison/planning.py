@@ -16,12 +16,12 @@ from tokenselect.comparison.lines import DENSE, ORACLE, START, Line
 from tokenselect.models import create_model
 from tokenselect.profiling import count_macs
 from tokenselect.selectors.build import has_parameters
+from tokenselect.training.budgets import ANY
 from tokenselect.training.recipe import Recipe, recipe_from_dict
 from tokenselect.weights.files import find_checkpoint
 
 VERSION = 1  # of how cells are trained and tested; another one makes all results anew
 PLACES = ("name", "runs", "threads", "device", "checkpoint_minutes", "checkpoint_steps")
-ANY = "any"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Puts selectors in front of a model's blocks, takes them out, and watches what they keep."""
 
+from tokenselect.insertion.budget import set_plan
 from tokenselect.insertion.insert import insert_selectors, remove_selectors, selectors_of
 from tokenselect.insertion.record import record_selections
 from tokenselect.insertion.sigma import set_sigma
@@ -10,6 +11,7 @@ __all__ = [
     "record_selections",
     "remove_selectors",
     "selectors_of",
+    "set_plan",
     "set_sigma",
     "watch_grids",
 ]

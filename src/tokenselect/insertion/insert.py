@@ -9,7 +9,7 @@ from tokenselect.adapters import Adapter, Removable, change_arguments, find_adap
 from tokenselect.insertion.grids import BlockGrid, follow_grids
 from tokenselect.insertion.hooks import AttentionProbe, SiteHook
 from tokenselect.ops.anchors import Pair
-from tokenselect.plan import SelectionPlan
+from tokenselect.plan import SelectionPlan, Site
 from tokenselect.selectors import Selector, build_selector
 
 CHILD = "token_selectors"
@@ -18,7 +18,8 @@ CHILD = "token_selectors"
 class TokenSelectors(nn.ModuleDict):
     """The selectors of a model by site, with the plan they follow and the hooks that run them.
 
-    `settings` are the plain values of `insert_selectors` that would build them again.
+    `settings` are the plain values of `insert_selectors` that would build them again. `set_plan`
+    may leave some sites out of the plan; their selectors stay here and are not run.
     """
 
     def __init__(
@@ -38,6 +39,13 @@ class TokenSelectors(nn.ModuleDict):
     def before(self, block: int) -> list[Selector]:
         """List the selectors in front of one block, in the order they run."""
         return [cast(Selector, self[site.label]) for site in self.plan.before(block)]
+
+    @property
+    def whole_plan(self) -> SelectionPlan:
+        """The plan with the sites that are left out now, which keep everything."""
+        labels = {site.label for site in self.plan}
+        off = [cast(Selector, self[label]).site for label in self if label not in labels]
+        return SelectionPlan((*self.plan, *(Site(site.kind, site.block, 1.0) for site in off)))
 
     def extra_repr(self) -> str:
         """Show the plan in `print(model)`."""
@@ -84,6 +92,7 @@ def insert_selectors(
     blocks = reader.blocks(model)
     plan.check_blocks(len(blocks))
     grids = follow_grids(reader, model, plan)
+    whole = follow_grids(reader, model, SelectionPlan())
     selectors = {
         site.label: build_selector(
             site,
@@ -94,6 +103,8 @@ def insert_selectors(
             num_samples=num_samples,
             stride=stride,
             is_tokenwise=is_tokenwise,
+            thw=whole[site.block].given if whole else None,
+            is_sequence=reader.is_sequence,
         )
         for site in plan
     }
@@ -143,10 +154,22 @@ def check_attention(
 
 def _attach(model: nn.Module, selectors: TokenSelectors, grids: Sequence[BlockGrid]) -> None:
     """Make the selectors a child of the model and hook them in front of their blocks."""
-    adapter = selectors.adapter
     example = next(model.parameters())
     selectors.to(device=example.device, dtype=example.dtype)
     selectors.train(model.training)
+    attach_hooks(model, selectors, grids)
+    model.add_module(CHILD, selectors)
+
+
+def attach_hooks(model: nn.Module, selectors: TokenSelectors, grids: Sequence[BlockGrid]) -> None:
+    """Hook the selectors of the plan in front of their blocks.
+
+    Args:
+        model: without hooks of these selectors.
+        selectors: with their plan.
+        grids: from `follow_grids`.
+    """
+    adapter = selectors.adapter
     blocks = adapter.blocks(model)
     for index in sorted({site.block for site in selectors.plan}):
         here = selectors.before(index)
@@ -157,5 +180,6 @@ def _attach(model: nn.Module, selectors: TokenSelectors, grids: Sequence[BlockGr
             selectors.handles.append(before)
         hook = SiteHook(adapter, here, grids[index].given if grids else None, probe)
         selectors.handles.append(change_arguments(blocks[index], hook))
-    selectors.handles.extend(adapter.attach(model, selectors.plan, [grid.kept for grid in grids]))
-    model.add_module(CHILD, selectors)
+    if selectors.plan.sites:
+        kept = [grid.kept for grid in grids]
+        selectors.handles.extend(adapter.attach(model, selectors.plan, kept))

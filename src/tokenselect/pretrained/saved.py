@@ -57,7 +57,7 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
     selectors = selectors_of(model)
     if selectors is None:
         return dict(settings)
-    return {**settings, "plan": str(selectors.plan), "selection": dict(selectors.settings)}
+    return {**settings, "plan": str(selectors.whole_plan), "selection": dict(selectors.settings)}
 
 
 def save_model(

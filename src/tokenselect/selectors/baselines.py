@@ -1,4 +1,4 @@
-"""Baselines that learn nothing: random, uniform, attention (paper, Table 1), motion, novelty."""
+"""Baselines that learn nothing: random, uniform, attention (paper, Table 1), motion and others."""
 
 import torch
 from torch import Tensor
@@ -78,6 +78,28 @@ class MotionScoring(Scoring):
             return torch.zeros_like(patches[..., 0])
         change = patches.diff(dim=1).norm(dim=-1)  # (b, t − 1, h, w)
         return torch.cat([change[:, :1], change], dim=1)
+
+
+class RunLengthScoring(Scoring):
+    """Change against the frame before, the first frame being all new (as in run-length tokens).
+
+    What repeats its predecessor goes first. The published method compares pixels against a fixed
+    threshold and tells the model how long each run was; here tokens are compared, as many stay as
+    the plan says, and the backbone is left as it is.
+    """
+
+    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
+        """Average the change over each frame."""
+        return self.score_map(grid).mean(dim=(2, 3))
+
+    def score_map(self, grid: TokenGrid) -> Tensor:
+        """Give the mean change of each patch; the first frame's is above all others."""
+        patches = grid.patches.float()
+        change = patches.diff(dim=1).abs().mean(dim=-1)  # (b, t − 1, h, w)
+        first = torch.ones_like(patches[:, :1, ..., 0])
+        if grid.thw[0] > 1:
+            first = first + change.amax(dim=(1, 2, 3), keepdim=True)
+        return torch.cat([first, change], dim=1)
 
 
 class NoveltyScoring(Scoring):

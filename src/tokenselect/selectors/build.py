@@ -3,15 +3,17 @@
 from collections.abc import Callable
 
 from tokenselect.ops.anchors import Pair
-from tokenselect.plan import Site
+from tokenselect.plan import THW, Site
 from tokenselect.selectors.baselines import (
     AttentionScoring,
     MotionScoring,
     NoveltyScoring,
     RandomScoring,
+    RunLengthScoring,
     UniformScoring,
 )
 from tokenselect.selectors.frames import FrameSelector
+from tokenselect.selectors.merging import FrameMerger, TokenMerger
 from tokenselect.selectors.regions import RegionSelector
 from tokenselect.selectors.relaxation import GumbelTopK, PerturbedTopK, Relaxation
 from tokenselect.selectors.scorer import ReleasedScorer, Scorer
@@ -22,7 +24,8 @@ from tokenselect.selectors.scoring import (
     Scoring,
 )
 from tokenselect.selectors.selector import Selector
-from tokenselect.selectors.tokens import TokenSelector
+from tokenselect.selectors.static import StaticScoring
+from tokenselect.selectors.tokens import ClipTokenSelector, TokenSelector
 
 LEARNED: dict[str, str] = {  # method -> how its smoothed Top-K is computed
     "stts": "auto",
@@ -36,9 +39,10 @@ UNLEARNED: dict[str, Callable[[], Scoring]] = {
     "attention": AttentionScoring,
     "motion": MotionScoring,
     "novelty": NoveltyScoring,
+    "rlt": RunLengthScoring,
 }
-METHODS = (*LEARNED, "gumbel", *UNLEARNED)
-WITHOUT_PARAMETERS = tuple(UNLEARNED)
+WITHOUT_PARAMETERS = (*UNLEARNED, "merge")
+METHODS = (*LEARNED, "gumbel", "static", *WITHOUT_PARAMETERS)
 SCORERS = ("paper", "anchor-features", "released")
 
 
@@ -52,6 +56,8 @@ def build_selector(
     num_samples: int = 500,  # section 3.2
     stride: Pair | None = None,
     is_tokenwise: bool = False,
+    thw: THW | None = None,
+    is_sequence: bool = False,
 ) -> Selector:
     """Build the selector of one site.
 
@@ -65,15 +71,22 @@ def build_selector(
         num_samples: perturbations, where they are sampled.
         stride: α, rows and columns between anchors; None for half the free room.
         is_tokenwise: select patches one by one instead of a region (Table 6).
+        thw: the usual grid at the site; only "static" asks for it.
+        is_sequence: the blocks behind the site take any sequence of tokens, which need not be a
+            grid; "merge" and "rlt" then work on the tokens of the clip.
     """
     _check_names(site, method, scorer)
+    is_loose = is_sequence and site.kind == "S" and not is_tokenwise
+    if method in ("merge", "rlt") and site.kind == "S" and not is_loose:
+        _check_structure(site, method, is_tokenwise)
+    if method == "merge":
+        return FrameMerger(site) if site.kind == "T" else TokenMerger(site)
+    scoring = _build_scoring(site, method, channels=channels, scorer=scorer, thw=thw)
+    if method == "rlt" and is_loose:
+        return ClipTokenSelector(site, scoring=scoring)
     relaxation: Relaxation | None = None
-    if method in UNLEARNED:
-        scoring = UNLEARNED[method]()
-    else:
-        scoring = _learned_scoring(site, channels, scorer)
-    if method in LEARNED:
-        smoothing = LEARNED[method]
+    if method in LEARNED or method == "static":
+        smoothing = LEARNED.get(method, "auto")
         relaxation = PerturbedTopK(sigma=sigma, method=smoothing, num_samples=num_samples)
     elif method == "gumbel":
         relaxation = GumbelTopK()
@@ -107,8 +120,29 @@ def _check_names(site: Site, method: str, scorer: str) -> None:
         )
 
 
-def _learned_scoring(site: Site, channels: int, scorer: str) -> Scoring:
-    """Give the scorer network and how it is used."""
+def _check_structure(site: Site, method: str, is_tokenwise: bool) -> None:
+    """Refuse the methods on loose tokens where the frames must stay frames."""
+    if method == "rlt" and is_tokenwise:
+        return
+    raise ValueError(
+        f"method {method!r} takes tokens out of a frame one by one, got site {site} of a backbone "
+        "whose blocks need a grid (pooling, windows): there it goes along time only, at T sites"
+    )
+
+
+def _build_scoring(
+    site: Site, method: str, *, channels: int, scorer: str, thw: THW | None
+) -> Scoring:
+    """Give what scores the candidates."""
+    if method in UNLEARNED:
+        return UNLEARNED[method]()
+    if method == "static":
+        if thw is None:
+            raise ValueError(
+                f"method 'static' has a score for each position, got site {site} of a model whose "
+                "usual grid is not known"
+            )
+        return StaticScoring(site.kind, thw)
     if scorer == "released":
         width = 2 * channels if site.kind == "T" else channels  # frames: average ‖ maximum
         return ReleasedScoring(ReleasedScorer(width))

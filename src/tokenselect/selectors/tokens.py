@@ -1,4 +1,4 @@
-"""Token-wise spatial selection, which breaks the frame's structure (the ablation of Table 6)."""
+"""Token-wise selection, which breaks the frame's structure (the ablation of Table 6)."""
 
 import torch
 
@@ -31,6 +31,26 @@ class TokenSelector(Selector):
             frames = grid.patches.flatten(2, 3)  # (b, t, n, c)
             blended = torch.matmul(indicator.to(frames.dtype), frames).unflatten(2, side)
             return grid.with_patches(blended).placed_by(grid, patches)
+        rows = keep_prefix(patches, grid.num_prefix)
+        kept = grid.with_tokens(pick_rows(grid.tokens, rows), (t, *side))
+        return kept.placed_by(grid, patches)
+
+
+class ClipTokenSelector(Selector):
+    """Keeps the best patches of the whole clip, for backbones that take any sequence of tokens.
+
+    As many stay as in a region of the same site; a frame may lose all of its patches.
+    """
+
+    def forward(self, grid: TokenGrid) -> TokenGrid:
+        """Drop all but the best patches of the clip."""
+        t, h, w = grid.thw
+        side = self.site.region_side(h, w)
+        keep = t * side[0] * side[1]
+        if side == (h, w):
+            return grid
+        scores = self.scoring.score_map(grid).flatten(1)  # (b, t·n)
+        patches = hard_topk(scores, keep)  # (b, k)
         rows = keep_prefix(patches, grid.num_prefix)
         kept = grid.with_tokens(pick_rows(grid.tokens, rows), (t, *side))
         return kept.placed_by(grid, patches)

@@ -14,8 +14,9 @@ from torch.utils.data import DataLoader
 
 from tokenselect.data import mix_clips, seeded_generator
 from tokenselect.evaluation import count_answers
-from tokenselect.insertion import set_sigma
+from tokenselect.insertion import set_plan, set_sigma
 from tokenselect.pretrained.saved import describe_model
+from tokenselect.training.budgets import ANY, Budgets
 from tokenselect.training.build_data import ClipSet, build_test_set, build_train_set
 from tokenselect.training.distributed import Processes, spread, sum_over_processes, unwrap
 from tokenselect.training.ema import WeightAverage
@@ -85,11 +86,18 @@ def build_learner(
         rates=build_rates(schedule, steps_per_epoch),
         sigmas=SigmaSchedule(total_steps=total_steps, start=schedule.sigma) if selects else None,
         set_sigma=set_sigma,
+        budgets=build_budgets(recipe),
+        set_plan=set_plan,
         mix=build_mix(recipe, num_classes),
         clip_norm=schedule.clip_norm,
         average=WeightAverage(spread_model, decay=schedule.ema) if schedule.ema else None,
         seed=recipe.seed,
     )
+
+
+def build_budgets(recipe: Recipe) -> Budgets | None:
+    """Give the plans of a model for any budget, or None."""
+    return Budgets.of(recipe.model.budgets) if recipe.model.plan == ANY else None
 
 
 def build_rates(schedule: ScheduleRecipe, steps_per_epoch: int) -> RateSchedule:
@@ -132,8 +140,11 @@ def build_validation(
         collate_fn=clips.collate,
     )
     precision = Precision(recipe.precision, processes.device)
+    budgets = build_budgets(recipe)
 
     def validate(model: nn.Module) -> dict[str, float]:
+        if budgets is not None:
+            set_plan(unwrap(model), budgets.plans[0])
         counter, _ = count_answers(
             unwrap(model),
             loader,

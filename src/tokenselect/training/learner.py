@@ -17,7 +17,9 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.optim import AdamW
 
-from tokenselect.training.distributed import Processes
+from tokenselect.plan import SelectionPlan
+from tokenselect.training.budgets import Budgets
+from tokenselect.training.distributed import Processes, unwrap
 from tokenselect.training.ema import WeightAverage
 from tokenselect.training.optimizer import set_rate
 from tokenselect.training.order import seed_step
@@ -25,6 +27,7 @@ from tokenselect.training.schedules import RateSchedule, SigmaSchedule
 from tokenselect.training.step import Batch, Precision, StepReport, train_step
 
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+SOME = StateDictOptions(full_state_dict=True, cpu_offload=True, strict=False)
 
 
 @dataclass(kw_only=True)
@@ -39,6 +42,8 @@ class Learner:
         rates: learning rate of each step.
         sigmas: noise of the selection at each step, or None where nothing is selected.
         set_sigma: puts σ into the model.
+        budgets: plans to draw from at each step, or None where the plan stays.
+        set_plan: puts a plan into the unwrapped model.
         mix: blends the clips of a part (mixup, cutmix); None leaves them.
         clip_norm: largest norm of the gradient; None clips nothing.
         label_smoothing: of the loss.
@@ -53,6 +58,8 @@ class Learner:
     processes: Processes = field(default_factory=Processes)
     sigmas: SigmaSchedule | None = None
     set_sigma: Callable[[nn.Module, float], object] | None = None
+    budgets: Budgets | None = None
+    set_plan: Callable[[nn.Module, SelectionPlan], object] | None = None
     mix: Callable[[Tensor, Tensor], Batch] | None = None
     clip_norm: float | None = 1.0
     label_smoothing: float = 0.0
@@ -65,6 +72,8 @@ class Learner:
         set_rate(self.optimizer, self.rates.at(step))
         if self.sigmas is not None and self.set_sigma is not None:
             self.set_sigma(self.model, self.sigmas.at(step))
+        if self.budgets is not None and self.set_plan is not None:
+            self.set_plan(unwrap(self.model), self.budgets.at(self.seed, step))
         self.model.train()
         report = train_step(
             self.model,
@@ -111,8 +120,8 @@ class Learner:
         if self.average is not None:
             self.average.capture(self.model)
             set_model_state_dict(self.model, state["raw"], options=WHOLE)
-        set_optimizer_state_dict(
-            self.model, self.optimizer, optim_state_dict=state["optimizer"], options=WHOLE
+        set_optimizer_state_dict(  # a selector that no step has used yet has no state
+            self.model, self.optimizer, optim_state_dict=state["optimizer"], options=SOME
         )
         self.precision.scaler.load_state_dict(state["scaler"])
 

@@ -37,7 +37,8 @@ class ModelRecipe:
         name: one of `tokenselect.list_models()`.
         plan: such as "T0_0.6-S4_0.9"; "dense" selects nothing; "any" trains one model for every
             plan of `budgets`, one of them a step.
-        budgets: plans that "any" draws from; empty takes `tokenselect.training.budgets.DEFAULT`.
+        budgets: plans that "any" draws from, the first being the one that is validated; empty takes
+            `tokenselect.training.budgets.DEFAULT`.
         method: "stts" or a baseline; `tokenselect.selectors.METHODS` lists them.
         scorer: "paper", "anchor-features" or "released".
         is_tokenwise: select patches one by one instead of regions (paper, Table 6).

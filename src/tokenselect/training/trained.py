@@ -10,6 +10,7 @@ from torch import nn
 from tokenselect.insertion import insert_selectors
 from tokenselect.models import create_model, find_weights
 from tokenselect.pretrained import load_model
+from tokenselect.training.budgets import ANY, Budgets
 from tokenselect.training.recipe import ModelRecipe, Recipe, recipe_from_dict
 from tokenselect.weights import load_weights
 
@@ -19,7 +20,7 @@ def build_model(model: ModelRecipe, *, num_classes: int, frames: int, size: int)
     built = create_model(model.name, num_classes=num_classes, frames=frames, size=size)
     insert_selectors(
         built,
-        model.plan,
+        Budgets.of(model.budgets).whole if model.plan == ANY else model.plan,
         method=model.method,
         scorer=model.scorer,
         is_tokenwise=model.is_tokenwise,
