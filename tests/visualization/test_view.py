@@ -38,7 +38,7 @@ def test_square_views_are_those_of_the_test_transform(source, crops, short_side)
 def test_views_that_are_not_square_cover_their_size():
     (view,) = place_views((100, 100), (30, 50))
     assert view.resized == (50, 50) and view.box == (10, 0, 30, 50)
-    assert view.source_box.tolist() == [0, 20, 100, 80]
+    assert view.to_source(torch.tensor([0, 0, 50, 30])).tolist() == [0, 20, 100, 80]
 
 
 def test_frames_of_another_size_are_refused():

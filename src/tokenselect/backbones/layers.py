@@ -57,3 +57,9 @@ def init_carrying(layer: nn.Module | None) -> None:
     """
     if isinstance(layer, nn.Linear):
         nn.init.trunc_normal_(layer.weight, std=layer.in_features**-0.5)
+
+
+def check_video(video: Tensor) -> None:
+    """Refuse what is not a batch of (b, 3, frames, height, width) clips."""
+    if video.ndim != 5 or video.shape[1] != 3:
+        raise ValueError(f"video must be (b, 3, frames, height, width), got {tuple(video.shape)}")

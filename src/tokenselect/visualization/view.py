@@ -45,12 +45,6 @@ class View:
         scale = torch.tensor([across, down, across, down], dtype=torch.float64)
         return (boxes.to(torch.float64) + shift) * scale
 
-    @property
-    def source_box(self) -> Tensor:
-        """(4,) x0, y0, x1, y1 of the whole view in the video."""
-        height, width = self.size
-        return self.to_source(torch.tensor([0, 0, width, height]))
-
 
 def place_views(
     source: Size, size: Size, *, short_side: int | None = None, crops: int = 1

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokenselect.backbones.layers import init_carrying, init_linear
+from tokenselect.backbones.layers import check_video, init_carrying, init_linear
 from tokenselect.backbones.mvit.block import Block
 from tokenselect.backbones.mvit.convolution import THW
 from tokenselect.backbones.mvit.parts import clips_at_once, fill_in_parts, is_cpu_inference
@@ -102,10 +102,7 @@ class MViT(nn.Module):
 
     def embed(self, video: Tensor) -> TokenGrid:
         """Turn (b, 3, frames, height, width) clips into tokens that carry their places."""
-        if video.ndim != 5 or video.shape[1] != 3:
-            raise ValueError(
-                f"video must be (b, 3, frames, height, width), got {tuple(video.shape)}"
-            )
+        check_video(video)
         thw = self.embed_thw(*video.shape[2:])
         if not is_cpu_inference(video):
             return TokenGrid(self._embed_clips(video), thw, num_prefix=1)

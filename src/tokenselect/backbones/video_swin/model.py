@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokenselect.backbones.layers import init_carrying, init_linear
+from tokenselect.backbones.layers import check_video, init_carrying, init_linear
 from tokenselect.backbones.video_swin.block import Block
 from tokenselect.backbones.video_swin.merging import PatchMerging
 from tokenselect.backbones.video_swin.windows import THW
@@ -117,10 +117,7 @@ class VideoSwin(nn.Module):
 
     def embed(self, video: Tensor) -> TokenGrid:
         """Turn (b, 3, frames, height, width) clips into tokens."""
-        if video.ndim != 5 or video.shape[1] != 3:
-            raise ValueError(
-                f"video must be (b, 3, frames, height, width), got {tuple(video.shape)}"
-            )
+        check_video(video)
         return TokenGrid.from_patches(self.embedding(video))
 
     def head(self, grid: TokenGrid) -> Tensor:

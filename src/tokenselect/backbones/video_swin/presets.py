@@ -13,7 +13,7 @@ def video_swin_t(
     drop_path: float = 0.1,
     dropout: float = 0.5,
 ) -> VideoSwin:
-    """Video Swin-T: 28.2 M parameters, 87.6 GMACs a view."""
+    """Video Swin-T: 28.2 M parameters, 87.8 GMACs a view."""
     return VideoSwin(
         num_classes=num_classes,
         frames=frames,
@@ -37,7 +37,7 @@ def video_swin_s(
     drop_path: float = 0.1,
     dropout: float = 0.5,
 ) -> VideoSwin:
-    """Video Swin-S: 49.8 M parameters, 165.4 GMACs a view."""
+    """Video Swin-S: 49.8 M parameters, 165.7 GMACs a view."""
     return VideoSwin(
         num_classes=num_classes,
         frames=frames,
