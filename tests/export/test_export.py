@@ -7,41 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from tests.weights.models import scramble
-from tokenselect.backbones.mvit import MViT
-from tokenselect.backbones.video_swin import VideoSwin
+from tests.small_models import tiny_mvit, tiny_swin
 from tokenselect.export import FORMATS, compare_answers, export_model, time_exported
 from tokenselect.export.program import ProgramModel, export_program, write_program
-from tokenselect.insertion import insert_selectors, remove_selectors
+from tokenselect.insertion import remove_selectors
 
 pytestmark = pytest.mark.slow  # tracing a model takes seconds, however small it is
-
-
-def tiny_mvit(plan: str, *, method: str = "stts") -> nn.Module:
-    model = MViT(
-        num_classes=5,
-        frames=8,
-        size=(24, 32),
-        depth=2,
-        channels=8,
-        num_heads=1,
-        q_strides={1: (1, 2, 2)},
-        kv_stride=(1, 2, 2),
-    )
-    return scramble(insert_selectors(model, plan, method=method))
-
-
-def tiny_swin(plan: str) -> nn.Module:
-    model = VideoSwin(
-        num_classes=5,
-        frames=8,
-        size=(24, 24),
-        channels=8,
-        depths=(2, 1),
-        num_heads=(1, 2),
-        window=(4, 3, 4),
-    )
-    return scramble(insert_selectors(model, plan))
 
 
 @pytest.fixture(scope="module")
