@@ -1,0 +1,74 @@
+"""Pages of the site that lie outside `docs/`: the README, the benchmarks' results, the API.
+
+MkDocs calls the functions whose names begin with `on_` (`hooks` in mkdocs.yml). The files stay
+where people look for them; links that are right there are made right for the site.
+"""
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+HOME = "README.md"
+RESULTS = "benchmarks/results"
+OUTSIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff")
+
+API = {
+    "tokenselect": ["tokenselect"],
+    "adapters": ["tokenselect.adapters"],
+    "bulk": ["tokenselect.bulk"],
+    "comparison": ["tokenselect.comparison"],
+    "data": ["tokenselect.data", "tokenselect.data.synthetic"],
+    "evaluation": ["tokenselect.evaluation"],
+    "export": ["tokenselect.export"],
+    "insertion": ["tokenselect.insertion"],
+    "ops": ["tokenselect.ops"],
+    "prediction": [
+        "tokenselect.prediction.loading",
+        "tokenselect.prediction.predict",
+        "tokenselect.prediction.explain",
+        "tokenselect.prediction.preprocessor",
+    ],
+    "pretrained": ["tokenselect.pretrained", "tokenselect.pretrained.hub"],
+    "profiling": ["tokenselect.profiling"],
+    "selectors": ["tokenselect.selectors"],
+    "training": ["tokenselect.training.recipe", "tokenselect.training.callbacks"],
+    "visualization": [
+        "tokenselect.visualization.explanation",
+        "tokenselect.visualization.film_strip",
+        "tokenselect.visualization.overlay",
+        "tokenselect.visualization.report",
+    ],
+    "weights": ["tokenselect.weights"],
+}
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put a page for each package under the last entry of the navigation."""
+    assert config.nav is not None
+    title = next(iter(config.nav[-1]))
+    config.nav[-1] = {title: [{name: f"api/{name}.md"} for name in API]}
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that lie elsewhere."""
+    files.append(File.generated(config, "index.md", content=(ROOT / HOME).read_text()))
+    for path in [ROOT / name for name in OUTSIDE] + sorted((ROOT / RESULTS).iterdir()):
+        name = path.relative_to(ROOT).as_posix()
+        files.append(File.generated(config, name, abs_src_path=str(path)))
+    for name, modules in API.items():
+        text = "\n\n".join([f"# {name}", *(f"::: {module}" for module in modules)])
+        files.append(File.generated(config, f"api/{name}.md", content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Point links of the README into `docs/`, and of `docs/` out of it, at the site's places."""
+    if "/" in page.file.src_uri:
+        return markdown
+    markdown = markdown.replace("](../README.md", "](index.md")
+    return re.sub(r"\]\((?:\.\./|docs/)", "](", markdown)

@@ -1,0 +1,25 @@
+"""The code of the page on how it works runs, and prints what the page says."""
+
+import re
+from pathlib import Path
+
+PAGE = Path(__file__).parents[1] / "docs" / "how_it_works.md"
+
+
+def test_the_page_on_how_it_works_prints_what_it_says(capsys):
+    text = PAGE.read_text()
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
+    exec(compile(code, str(PAGE), "exec"), {"__name__": "how_it_works"})
+    printed = capsys.readouterr().out
+    claimed = re.findall(r"# (TokenGrid\(.*\))$", text, flags=re.MULTILINE)
+    assert len(claimed) == 3 and all(line in printed for line in claimed)
+
+
+def test_every_place_it_names_is_there():
+    root = PAGE.parents[1]
+    places = re.findall(r"`((?:tests/)?[\w/]+(?:/|\.py))`", PAGE.read_text())
+    missing = [
+        p for p in places if not any((b / p).exists() for b in (root, root / "src/tokenselect"))
+    ]
+    assert len(places) > 15
+    assert [p for p in missing if p != "baselines.py"] == []
