@@ -1,9 +1,10 @@
 """Does a truer gradient find the right frames sooner? Recall against steps on synthetic actions.
 
-A dense model is trained once; then, for every gradient of the smoothed Top-K and every seed,
-selectors are inserted and trained with it. The truth of the informative frames is known, so recall
-needs only the embedding and the scorer.
+For every gradient of the smoothed Top-K and every seed, selectors are inserted into one trained
+dense model and fine-tuned with it. The truth of the informative frames is known, so recall needs
+only the embedding and the scorer.
 
+    tokenselect train recipes/synthetic_mvit_dense.yaml
     python -m benchmarks.topk_training --seeds 3
 """
 
@@ -17,14 +18,13 @@ import torch.nn.functional as F
 from rich.progress import track
 from torch import Tensor, nn
 
-from tokenselect import insert_selectors, record_selections, set_sigma
-from tokenselect.backbones.mvit import MViT
+from tokenselect import create_model, record_selections, set_sigma
 from tokenselect.data.synthetic import CLASS_NAMES, SyntheticActions
 from tokenselect.evaluation.selection_recall import frame_recall, tokenize_truth
 
 RESULTS = Path(__file__).parent / "results"
 METHODS = ("stts-exact", "stts-sampled", "stts-diagonal")
-SIZE, BATCH, TOKEN_FRAMES = 48, 16, 8
+BATCH, TOKEN_FRAMES = 16, 8
 
 
 def main() -> None:
@@ -32,33 +32,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--plan", default="T0=3")
     parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--dense-steps", type=int, default=600)
+    parser.add_argument("--dense", default="runs/synthetic_mvit_dense", help="run to start from")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--test-clips", type=int, default=400)
     parser.add_argument("--every", type=int, default=10, help="steps between recalls")
-    parser.add_argument("--only-seed", type=int, help="train one seed's cells and stop")
     parser.add_argument("--work", type=Path, default=Path("runs/topk_training"))
     parser.add_argument("--out", type=Path, default=RESULTS / "topk_training.json")
     settings = parser.parse_args()
     settings.work.mkdir(parents=True, exist_ok=True)
-    dense, dense_top1 = train_dense(settings)
+    dense = build_model(settings.dense, plan=None, method="stts")
     cells = []
-    only = settings.only_seed
-    for seed in range(settings.seeds) if only is None else (only,):
+    for seed in range(settings.seeds):
         for method in METHODS:
             path = settings.work / f"{method}-{seed}.json"
             if not path.exists():
-                cell = train_cell(dense, method, seed, settings)
-                path.write_text(json.dumps(cell))
+                path.write_text(json.dumps(train_cell(method, seed, settings)))
             cells.append(json.loads(path.read_text()))
-    if only is not None:
-        return
     report = {
         "command": "python -m benchmarks.topk_training",
         "plan": settings.plan,
         "steps": settings.steps,
-        "dense_steps": settings.dense_steps,
-        "dense_top1": dense_top1,
+        "dense_top1": accuracy(dense, settings.test_clips),
         "cells": cells,
     }
     settings.out.write_text(json.dumps(report, indent=1))
@@ -66,53 +60,24 @@ def main() -> None:
     plot(report, settings.out.with_suffix(".png"))
 
 
-def build_model() -> nn.Module:
-    """Build an MViT so small that many runs of it fit into minutes of one core."""
-    return MViT(
-        num_classes=len(CLASS_NAMES),
-        frames=2 * TOKEN_FRAMES,
-        size=(SIZE, SIZE),
-        depth=6,
-        channels=24,
-        num_heads=1,
-        q_strides=dict.fromkeys((1, 4), (1, 2, 2)),
-        kv_stride=(1, 2, 2),
+def build_model(dense: str, *, plan: str | None, method: str) -> nn.Module:
+    """Build MViT mini from the weights of a dense run."""
+    return create_model(
+        "mvit_mini", plan=plan, method=method, num_classes=len(CLASS_NAMES), weights=dense
     )
 
 
 def batches(seed: int, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Draw `steps` batches of clips that no other seed sees."""
-    clips = SyntheticActions(steps * BATCH, size=SIZE, seed=1000 + seed)
+    clips = SyntheticActions(steps * BATCH, seed=1000 + seed)
     loader = torch.utils.data.DataLoader(clips, batch_size=BATCH, shuffle=False)
     yield from loader
 
 
-def train_dense(settings: argparse.Namespace) -> tuple[dict[str, Tensor], float]:
-    """Train the dense model, or read the one trained before."""
-    path = settings.work / f"dense-{settings.dense_steps}.pt"
-    torch.manual_seed(0)
-    model = build_model()
-    if not path.exists():
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, 1e-3, settings.dense_steps, pct_start=0.05
-        )
-        steps = batches(99, settings.dense_steps)
-        for clips, labels in track(steps, "dense", total=settings.dense_steps):
-            step(model, optimizer, clips, labels)
-            schedule.step()
-        torch.save((model.state_dict(), accuracy(model, settings.test_clips)), path)
-    return torch.load(path)
-
-
-def train_cell(
-    dense: dict[str, Tensor], method: str, seed: int, settings: argparse.Namespace
-) -> dict[str, object]:
+def train_cell(method: str, seed: int, settings: argparse.Namespace) -> dict[str, object]:
     """Fine-tune the dense model with selectors; note recall as it goes and accuracy at the end."""
-    model = build_model()
-    model.load_state_dict(dense)
     torch.manual_seed(seed)
-    insert_selectors(model, settings.plan, method=method)
+    model = build_model(settings.dense, plan=settings.plan, method=method)
     selectors = list(model.token_selectors.parameters())
     backbone = [p for n, p in model.named_parameters() if not n.startswith("token_selectors.")]
     groups = [{"params": selectors, "lr": 1e-3}, {"params": backbone, "lr": 1e-4}]
@@ -140,7 +105,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, clips: Tensor, labe
 @torch.no_grad()
 def recall(model: nn.Module, num_clips: int = 128) -> float:
     """Give the share of the informative frames that the first site keeps."""
-    clips = SyntheticActions(num_clips, size=SIZE, seed=5, split="val")
+    clips = SyntheticActions(num_clips, seed=5, split="val")
     truths = [clips.truth(index) for index in range(num_clips)]
     truth = tokenize_truth(
         torch.stack([t.frames for t in truths]),
@@ -156,7 +121,7 @@ def recall(model: nn.Module, num_clips: int = 128) -> float:
 @torch.inference_mode()
 def accuracy(model: nn.Module, num_clips: int) -> float:
     """Give top-1 on test clips."""
-    clips = SyntheticActions(num_clips, size=SIZE, seed=6, split="test")
+    clips = SyntheticActions(num_clips, seed=6, split="test")
     loader = torch.utils.data.DataLoader(clips, batch_size=50)
     right = sum((model.eval()(c).argmax(1) == y).sum().item() for c, y in loader)
     return right / num_clips

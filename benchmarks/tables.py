@@ -1,0 +1,116 @@
+"""The paper's tables on small models: which lines are in each, and the command that fills it.
+
+    tokenselect train recipes/lsa20_mvit_dense.yaml --data.root ROOT
+    python -m benchmarks.tables methods --data lsa20 --model mvit --root ROOT
+
+A line's cells are fine-tuned from one dense model, for equally long, with every seed. What is
+finished stays in `--work` and is shared by the tables; they land in `benchmarks/results/tables`.
+"""
+
+import argparse
+import json
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from tokenselect.comparison.compare import run_comparison
+from tokenselect.comparison.job import Job
+from tokenselect.comparison.lines import Line, read_lines
+from tokenselect.comparison.planning import Comparison
+from tokenselect.training.recipe import Recipe, read_recipe
+
+LINES = Path(__file__).parent / "tables"
+RESULTS = Path(__file__).parent / "results" / "tables"
+RECIPES = Path(__file__).parents[1] / "recipes"
+TABLES = sorted(path.stem for path in LINES.glob("*.yaml"))
+
+
+def main() -> None:
+    """Fill the tables that were asked for, one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tables", nargs="+", choices=TABLES)
+    parser.add_argument("--data", default="synthetic", choices=["synthetic", "lsa20", "gestures5"])
+    parser.add_argument("--model", default="mvit", choices=["mvit", "swin"])
+    parser.add_argument("--root", help="folder of the videos")
+    parser.add_argument("--dense", help="run to start from; the recipe's weights if not given")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--work", type=Path, default=Path("runs/tables"))
+    settings = parser.parse_args()
+    recipe = choose_recipe(settings)
+    for table in settings.tables:
+        fill(table, recipe, settings)
+
+
+def choose_recipe(settings: argparse.Namespace) -> Recipe:
+    """Read the fine-tuning of a data set and a model."""
+    path = RECIPES / f"{settings.data}_{settings.model}_T0_0.5-S4_0.5.yaml"
+    root = ["--data.root", settings.root] if settings.root else []
+    return read_recipe(path, root)
+
+
+def fill(table: str, recipe: Recipe, settings: argparse.Namespace) -> None:
+    """Train and test what is missing of a table, then write it."""
+    folder = settings.work / f"{settings.data}_{settings.model}"
+    dense = settings.dense or recipe.model.weights
+    assert dense is not None
+    wanted = Comparison(
+        folder=folder,
+        recipe=recipe,
+        dense=dense,
+        lines=choose_lines(table, settings.data),
+        seeds=range(settings.seeds),
+    )
+    run_comparison(
+        wanted,
+        title=f"{table}: {recipe.model.name} on {settings.data}",
+        command=shlex.join(["python", "-m", "benchmarks.tables", *without_paths(sys.argv[1:])]),
+        workers=settings.workers,
+        on_done=tell,
+    )
+    keep_results(folder, f"{settings.data}_{settings.model}_{table}")
+    print((folder / "comparison.md").read_text(), flush=True)
+
+
+def keep_results(folder: Path, name: str) -> None:
+    """Copy a table to the results, without the places of this machine."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for suffix in ("md", "png"):
+        shutil.copy(folder / f"comparison.{suffix}", RESULTS / f"{name}.{suffix}")
+    values = json.loads((folder / "comparison.json").read_text())
+    values["recipe"]["data"] |= {"root": None, "cache": None}
+    values["recipe"]["model"] |= {"weights": None}
+    (RESULTS / f"{name}.json").write_text(json.dumps(values, indent=1) + "\n")
+
+
+def choose_lines(table: str, data: str) -> list[Line]:
+    """Read a table's lines; where the truth is known, the best possible selection joins them."""
+    lines = read_lines(LINES / f"{table}.yaml")
+    if data != "synthetic" or table not in ("methods", "basics", "budgets"):
+        return lines
+    plans = dict.fromkeys(line.plan for line in lines)
+    return [*lines, *(Line(plan, "oracle") for plan in plans)]
+
+
+def without_paths(words: list[str]) -> list[str]:
+    """Say ROOT, not where this machine has the videos, and leave out where it works."""
+    kept = []
+    for before, word in zip(["", *words], words, strict=False):
+        if word in ("--work", "--dense", "--workers") or before in (
+            "--work",
+            "--dense",
+            "--workers",
+        ):
+            continue
+        kept.append("ROOT" if before == "--root" else word)
+    return kept
+
+
+def tell(job: Job, error: str | None) -> None:
+    """Say which cell is done."""
+    print(f"{job.title}: {error}" if error else job.title, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
