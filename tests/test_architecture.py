@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "src" / "tokenselect"
 
 ROWS: list[set[str]] = [
-    {"ops", "data", "profiling"},
+    {"ops", "data", "profiling", "inference"},
     {"grid", "plan", "evaluation"},
     {"selectors", "backbones"},
     {"adapters", "visualization"},

@@ -2,6 +2,7 @@
 
 from tokenselect.adapters import supported_models
 from tokenselect.grid import TokenGrid
+from tokenselect.inference import optimize_for_inference
 from tokenselect.insertion import (
     insert_selectors,
     record_selections,
@@ -27,6 +28,7 @@ __all__ = [
     "list_models",
     "load_model",
     "load_weights",
+    "optimize_for_inference",
     "record_selections",
     "remove_selectors",
     "save_model",
