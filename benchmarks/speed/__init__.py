@@ -1,0 +1,13 @@
+"""Speed on this machine: ours against others' models, selected against dense, growth, limits.
+
+Claims: dense MViT-B16 at least 1.4 × as fast as torchvision's at batch 1 and 1.5 × at batch 4,
+Video Swin-B 1.7 ×, both in less memory; saved multiply-adds become saved seconds; a training step
+gets 1.4 × faster when 3 of 8 frames go.
+
+    PYTHONPATH=src:. python -m benchmarks.speed                        # all parts, half an hour
+    PYTHONPATH=src:. python -m benchmarks.speed --parts dense selected
+    PYTHONPATH=src:. python -m benchmarks.speed --device cuda
+
+Everything is a ratio of things that take turns in one process. Finished parts stay in
+`results/speed.json`, so parts can be run one by one; `speed.txt` and the plots are drawn from it.
+"""

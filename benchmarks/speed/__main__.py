@@ -1,0 +1,107 @@
+"""Measure the parts asked for; save, print and plot them."""
+
+import argparse
+import io
+import json
+import os
+import platform
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import speed
+from benchmarks.speed.alternatives import measure_alternatives
+from benchmarks.speed.dense import (
+    measure_dense,
+    measure_memory,
+    measure_optimized,
+    print_peak,
+    print_prepared,
+)
+from benchmarks.speed.growth import measure_growth, plot_growth
+from benchmarks.speed.limit import measure_blocks, measure_limit
+from benchmarks.speed.selected import measure_selected, measure_training, measure_windows
+from benchmarks.speed.timing import Part, Row
+
+RESULTS = Path(__file__).parents[1] / "results"
+PARTS: dict[str, Part] = {
+    "limit": measure_limit,
+    "dense": measure_dense,
+    "selected": measure_selected,
+    "blocks": measure_blocks,
+    "windows": measure_windows,
+    "training": measure_training,
+    "memory": measure_memory,
+    "optimized": measure_optimized,
+    "growth": measure_growth,
+    "alternatives": measure_alternatives,
+}
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(speed.__doc__ or "").splitlines()[0])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
+    parser.add_argument("--out", type=Path, default=RESULTS / "speed.json")
+    parser.add_argument("--peak-of", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--prepare", nargs=4, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure part after part; each is saved when it is done."""
+    settings = parse()
+    if settings.peak_of:
+        return print_peak(*settings.peak_of, settings.device)
+    if settings.prepare:
+        repeats, device = settings.repeats, settings.device
+        return print_prepared(*settings.prepare, repeats=repeats, device=device)
+    results = json.loads(settings.out.read_text()) if settings.out.exists() else {}
+    for part in settings.parts:
+        results[part] = {
+            "command": f"python -m benchmarks.speed --parts {part} --repeats {settings.repeats} "
+            f"--device {settings.device.type}",
+            "machine": describe_machine(settings.device),
+            "rows": PARTS[part](settings.repeats, settings.device),
+        }
+        settings.out.write_text(json.dumps(results, indent=1) + "\n")
+        print(to_text(part, results[part]), flush=True)
+    save_text(results, settings.out.with_suffix(".txt"))
+    if "growth" in results:
+        plot_growth(results["growth"]["rows"], settings.out.with_name("speed_growth.png"))
+    return None
+
+
+def describe_machine(device: torch.device) -> str:
+    """Say what the figures were measured on, and how busy it was."""
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
+    return (
+        f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, "
+        f"AVX-512 {'' if 'AVX512' in torch.backends.cpu.get_cpu_capability() else 'not '}used, "
+        f"torch {torch.__version__}, load {os.getloadavg()[0]:.1f}"
+    )
+
+
+def to_text(part: str, result: Row) -> str:
+    """Format one part as a table under its command."""
+    rows = result["rows"]
+    table = Table(*rows[0], title=part)
+    for row in rows:
+        table.add_row(*(f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values()))
+    written = io.StringIO()
+    Console(file=written, width=150).print(table)
+    return f"{result['command']}\n{result['machine']}\n{written.getvalue()}"
+
+
+def save_text(results: dict[str, Row], path: Path) -> None:
+    """Write all parts that are known, in their order."""
+    path.write_text("\n".join(to_text(part, results[part]) for part in PARTS if part in results))
+
+
+if __name__ == "__main__":
+    main()
