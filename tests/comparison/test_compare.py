@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from tokenselect.comparison.compare import run_comparison
 from tokenselect.comparison.lines import Line, cross, parse_variants, read_lines
 from tokenselect.comparison.oracle import guide_clips, guide_model
 from tokenselect.comparison.planning import plan_jobs
+from tokenselect.comparison.summary import Row, warn, with_rivals
 from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.models import create_model
 from tokenselect.training.build_data import ClipSet
@@ -17,11 +19,12 @@ from tokenselect.training.recall import measure_recall
 
 
 def run(wanted, **more):
-    return run_comparison(wanted, title="tiny", workers=0, **{"repeats": 1, **more})
+    return run_comparison(wanted, title="tiny", **{"workers": 0, "repeats": 1, **more})
 
 
+@pytest.mark.slow
 def test_a_comparison_trains_tests_and_writes_everything(tmp_path):
-    found = run(tiny_comparison(tmp_path, shares_dense=False))
+    found = run(tiny_comparison(tmp_path))
     assert [row.method for row in found.rows] == ["start", "dense", "stts-exact", "random"]
     for row in found.rows:
         assert len(row.top1) == 2 and len(row.answers[0]) == 16 and row.errors == []
@@ -69,10 +72,33 @@ def test_cells_without_a_dense_model_are_not_run(tmp_path):
 @pytest.mark.slow
 def test_processes_of_their_own_give_the_same_results(tmp_path):
     lines = [Line("T0_0.5", "uniform")]
-    here = run(tiny_comparison(tmp_path / "here", lines, seeds=[0]), repeats=0)
-    wanted = tiny_comparison(tmp_path / "there", lines, seeds=[0])
-    there = run_comparison(wanted, title="tiny", workers=1, repeats=0)
-    assert [row.answers for row in there.rows] == [row.answers for row in here.rows]
+    run(tiny_comparison(tmp_path, lines, seeds=[0]), repeats=0)
+    (path,) = tmp_path.glob("cells/T0_0.5.uniform*")
+    here = json.loads(path.read_text())["correct"]
+    shutil.rmtree(tmp_path / "runs" / path.name.partition("@")[0])
+    path.unlink()
+    run(tiny_comparison(tmp_path, lines, seeds=[0]), repeats=0, workers=1)
+    assert json.loads(path.read_text())["correct"] == here
+
+
+def test_one_training_serves_every_plan_that_it_is_tested_at(tmp_path):
+    variants = {"own": {}, "any": {"model.plan": "any"}}
+    lines = cross(["T0_0.5", "T0_0.25-S2_0.5"], ["stts-exact"], variants)
+    jobs, cells = plan_jobs(tiny_comparison(tmp_path, lines, seeds=[0]))
+    shared = {cells[line.title, 0].key for line in lines if line.variant == "any"}
+    assert len(jobs) == 5 and len(shared) == 1
+    (job,) = [job for job in jobs if job.key in shared]
+    assert list(job.recipe["model"]["budgets"]) == ["T0_0.25-S2_0.5", "T0_0.5"]
+    assert set(job.results) == {"T0_0.5", "T0_0.25-S2_0.5"}
+
+
+def test_a_warning_says_where_learning_is_no_better_than_not():
+    good = Row(plan="T0_0.5", method="stts-exact", seeds=[0], top1=[1.0], answers=["1" * 20])
+    poor = Row(plan="T0_0.5", method="gumbel", seeds=[0], top1=[0.5], answers=["01" * 10])
+    random = Row(plan="T0_0.5", method="random", seeds=[0], top1=[0.5], answers=["01" * 10])
+    rows = [good, poor, random]
+    (text,) = warn([with_rivals(row, rows) for row in rows])
+    assert text.startswith("T0_0.5: gumbel is not significantly better than random (+0.0 points")
 
 
 def test_the_command_tests_without_training(tmp_path, capsys):

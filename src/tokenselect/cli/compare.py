@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -15,7 +16,7 @@ from rich.table import Table
 from tokenselect.comparison.compare import Compared, run_comparison
 from tokenselect.comparison.job import Job
 from tokenselect.comparison.lines import Line, cross, parse_variants, read_lines
-from tokenselect.comparison.planning import Comparison, plan_jobs
+from tokenselect.comparison.planning import Comparison
 from tokenselect.comparison.presets import default_dense, default_recipe
 from tokenselect.comparison.table import COLUMNS, row_texts
 from tokenselect.training.recipe import Recipe, read_recipe
@@ -78,13 +79,14 @@ def compare(
         threads=threads,
     )
     name = "synthetic actions" if tuning.data.source == "synthetic" else Path(dataset).stem
-    with Telling(wanted) as told:
+    with Telling() as told:
         found = run_comparison(
             wanted,
             title=f"{tuning.model.name} on {name}",
             command=shlex.join(["tokenselect", *sys.argv[1:]]),
             workers=workers,
             repeats=repeats,
+            on_start=told.begin,
             on_done=told.job_is_done,
         )
     show(found, title=f"{tuning.model.name} on {name}")
@@ -143,11 +145,8 @@ def words(text: str) -> list[str]:
 class Telling:
     """Shows how far a comparison is: a bar with the time that is left, and what went wrong."""
 
-    def __init__(self, wanted: Comparison) -> None:
+    def __init__(self) -> None:
         self.console = Console(stderr=True)
-        jobs, _ = plan_jobs(wanted)
-        waiting = [job for job in jobs if not job.is_done]
-        self.cached = len(jobs) - len(waiting)
         self.progress = Progress(
             TextColumn("cells"),
             BarColumn(),
@@ -157,14 +156,20 @@ class Telling:
             console=self.console,
             disable=not self.console.is_terminal,
         )
-        self.task = self.progress.add_task("", total=len(waiting), latest="")
-        self.count, self.total = 0, len(waiting)
+        self.task = self.progress.add_task("", total=None, latest="")
+        self.count = self.total = 0
 
     def __enter__(self) -> Telling:
-        if self.cached:
-            self.console.print(f"{self.cached} cells are done already", highlight=False)
         self.progress.start()
         return self
+
+    def begin(self, jobs: Sequence[Job]) -> None:
+        """Say how much there is to do."""
+        self.total = sum(not job.is_done for job in jobs)
+        self.progress.update(self.task, total=self.total)
+        done = len(jobs) - self.total
+        if done:
+            self.console.print(f"{done} of {len(jobs)} are done already", highlight=False)
 
     def __exit__(self, *error: object) -> None:
         self.progress.stop()

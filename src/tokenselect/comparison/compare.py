@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokenselect.comparison.figure import can_draw, draw_figure
-from tokenselect.comparison.job import write_json
+from tokenselect.comparison.job import Job, write_json
 from tokenselect.comparison.page import write_page
 from tokenselect.comparison.planning import Comparison, plan_jobs
 from tokenselect.comparison.pool import Told, run_jobs
@@ -37,6 +38,7 @@ def run_comparison(
     command: str = "",
     workers: int = 2,
     repeats: int = 15,
+    on_start: Callable[[Sequence[Job]], object] = id,
     on_done: Told = lambda job, error: None,
 ) -> Compared:
     """Run what is not done yet, and write everything anew.
@@ -47,9 +49,11 @@ def run_comparison(
         command: what makes it again.
         workers: processes at a time; 0 runs all in this one.
         repeats: rounds of the timing; 0 times nothing.
+        on_start: told all jobs before the first one runs.
         on_done: told each job when it ends.
     """
     jobs, cells = plan_jobs(wanted)
+    on_start(jobs)
     errors = run_jobs(jobs, folder=wanted.folder, workers=workers, on_done=on_done)
     rows = summarize(wanted, cells, errors)
     if repeats:

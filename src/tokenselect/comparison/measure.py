@@ -12,6 +12,7 @@ from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.evaluation import score_views
 from tokenselect.insertion import selectors_of
 from tokenselect.profiling import count_macs
+from tokenselect.selectors.merging import FrameMerger, TokenMerger
 from tokenselect.training.build_data import ClipSet
 from tokenselect.training.distributed import default_device
 from tokenselect.training.recall import measure_recall
@@ -56,6 +57,13 @@ def measure_model(
         "gmacs": count_macs(model, 1, channels, data.frames, data.size, data.size).gmacs,
         "recall": {},
     }
-    if isinstance(clips.dataset, SyntheticActions) and selectors_of(model) is not None:
+    if isinstance(clips.dataset, SyntheticActions) and drops_tokens(model):
         found["recall"] = measure_recall(model, clips.dataset)
     return found
+
+
+def drops_tokens(model: nn.Module) -> bool:
+    """Tell whether a model keeps some tokens and not others; merging keeps a bit of all."""
+    selectors = selectors_of(model)
+    mergers = (FrameMerger, TokenMerger)
+    return selectors is not None and not any(isinstance(s, mergers) for s in selectors.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import hashlib
 import json
 from collections.abc import Sequence
@@ -11,16 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tokenselect.comparison.fingerprint import fingerprint
 from tokenselect.comparison.job import Job
 from tokenselect.comparison.lines import DENSE, ORACLE, START, Line
-from tokenselect.models import create_model
-from tokenselect.profiling import count_macs
 from tokenselect.selectors.build import has_parameters
 from tokenselect.training.budgets import ANY
 from tokenselect.training.recipe import Recipe, recipe_from_dict
 from tokenselect.weights.files import find_checkpoint
 
 VERSION = 1  # of how cells are trained and tested; another one makes all results anew
+LOADING = ("workers", "cache", "root")
 PLACES = ("name", "runs", "threads", "device", "checkpoint_minutes", "checkpoint_steps")
 
 
@@ -161,11 +160,11 @@ def finish_job(
     """Check the recipe, name its run by its key, and say where the result goes."""
     recipe = recipe_from_dict(values)
     content = {key: value for key, value in recipe.to_dict().items() if key not in PLACES}
-    content["data"] = {k: v for k, v in content["data"].items() if k not in ("workers", "cache")}
+    content["data"] = {k: v for k, v in content["data"].items() if k not in LOADING}
     content["model"] = {**content["model"], "weights": weights or content["model"]["weights"]}
-    data = recipe.data
-    known = [VERSION, fingerprint(recipe.model.name, data.frames, data.size), content]
-    text = json.dumps([*known, is_trained, is_oracle, wanted.views], sort_keys=True)
+    text = json.dumps(
+        [VERSION, fingerprint(recipe), content, is_trained, is_oracle, wanted.views], sort_keys=True
+    )
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
     name = f"{title}-{key}".replace("=", "")
     return Job(
@@ -177,12 +176,3 @@ def finish_job(
         is_oracle=is_oracle,
         views=wanted.views,
     )
-
-
-@functools.cache
-def fingerprint(name: str, frames: int, size: int) -> str:
-    """Tell a model from one of the same name with other layers: its shapes and its cost."""
-    model = create_model(name, num_classes=2, frames=frames, size=size)
-    shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
-    macs = count_macs(model, 1, 3, frames, size, size).total
-    return hashlib.sha256(json.dumps([shapes, macs]).encode()).hexdigest()
