@@ -1,7 +1,6 @@
 """Dense models: beside torchvision's, prepared and compiled, and the peak of their memory."""
 
 import copy
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -78,15 +77,14 @@ def print_prepared(
 
 
 def measure_memory(repeats: int, device: torch.device) -> list[Row]:
-    """Compare the peak memory of inference at batch 4, each in three processes of its own."""
+    """Compare the peak memory of inference at batch 4, each in a process of its own."""
     rows = []
     for name in PAIRS:
         row: Row = {"model": name, "batch": 4}
         for kind in ("ours", "torchvision"):
             command = [sys.executable, "-m", "benchmarks.speed", "--device", device.type]
             command += ["--peak-of", name, kind]
-            peaks = [float(subprocess.check_output(command, text=True)) for _ in range(3)]
-            row[f"{kind} MB"] = statistics.median(peaks)
+            row[f"{kind} MB"] = float(subprocess.check_output(command, text=True))
         rows.append(row)
     return rows
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from tokenselect.backbones.mvit.convolution import THW
 from tokenselect.backbones.mvit.parts import is_cpu_inference
 from tokenselect.backbones.mvit.pooling import TokenPool, pooled_thw
+from tokenselect.backbones.mvit.products import apply_in_parts
 from tokenselect.backbones.mvit.reading import keep_read
 
 
@@ -75,13 +76,13 @@ class PooledAttention(nn.Module):
         stride = self.kv_stride
         if is_cpu_inference(tokens):
             tokens, thw, stride = keep_read(tokens, thw=thw, kernel=self.kernel, stride=stride)
-        k = self.pool_k(self.k(tokens), thw=thw, stride=stride)
-        v = self.pool_v(self.v(tokens), thw=thw, stride=stride)
+        k = self.pool_k(apply_in_parts(tokens, self.k), thw=thw, stride=stride)
+        v = self.pool_v(apply_in_parts(tokens, self.v), thw=thw, stride=stride)
         return k, v
 
     def _queries(self, tokens: Tensor, thw: THW) -> Tensor:
         """Return (b, p + t'·h'·w', heads, d) queries."""
-        q = self.q(tokens)
+        q = apply_in_parts(tokens, self.q)
         if self.pool_q is None:
             return q.unflatten(-1, (-1, self.head_channels))
         return self.pool_q(q, thw=thw, stride=self.q_stride)
