@@ -14,15 +14,19 @@ from rich.table import Table
 from benchmarks import speed
 from benchmarks.speed.alternatives import measure_alternatives
 from benchmarks.speed.dense import (
+    measure_compiled,
     measure_dense,
     measure_memory,
-    measure_optimized,
     print_peak,
-    print_prepared,
 )
 from benchmarks.speed.growth import measure_growth, plot_growth
 from benchmarks.speed.limit import measure_blocks, measure_limit
-from benchmarks.speed.selected import measure_selected, measure_training, measure_windows
+from benchmarks.speed.selected import (
+    measure_optimized,
+    measure_selected,
+    measure_training,
+    measure_windows,
+)
 from benchmarks.speed.timing import Part, Row
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -34,9 +38,10 @@ PARTS: dict[str, Part] = {
     "windows": measure_windows,
     "training": measure_training,
     "memory": measure_memory,
-    "optimized": measure_optimized,
+    "compiled": measure_compiled,
     "growth": measure_growth,
     "alternatives": measure_alternatives,
+    "optimized": measure_optimized,  # the last: it changes the process
 }
 
 
@@ -48,7 +53,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--out", type=Path, default=RESULTS / "speed.json")
     parser.add_argument("--peak-of", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--prepare", nargs=4, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
@@ -57,9 +61,6 @@ def main() -> None:
     settings = parse()
     if settings.peak_of:
         return print_peak(*settings.peak_of, settings.device)
-    if settings.prepare:
-        repeats, device = settings.repeats, settings.device
-        return print_prepared(*settings.prepare, repeats=repeats, device=device)
     results = json.loads(settings.out.read_text()) if settings.out.exists() else {}
     for part in settings.parts:
         results[part] = {

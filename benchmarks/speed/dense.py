@@ -1,6 +1,5 @@
-"""Dense models: beside torchvision's, prepared and compiled, and the peak of their memory."""
+"""Dense models: beside torchvision's, compiled, and the peak of their memory."""
 
-import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ from benchmarks.speed.timing import (
     make_clips,
     time_forwards,
 )
-from tokenselect import create_model, optimize_for_inference
+from tokenselect import create_model
 from tokenselect.profiling import count_macs
 
 
@@ -37,43 +36,20 @@ def measure_dense(repeats: int, device: torch.device) -> list[Row]:
     return rows
 
 
-def measure_optimized(repeats: int, device: torch.device) -> list[Row]:
-    """Time models as they are, after `optimize_for_inference`, and through `torch.compile`.
-
-    What the preparation changes holds for the process, so models as they are come first.
-    """
+def measure_compiled(repeats: int, device: torch.device) -> list[Row]:
+    """Compare models with themselves through `torch.compile`, logits checked to 1e-4."""
     rows = []
-    for name, plan, batch in (
-        ("mvit_b16", None, 1),
-        ("mvit_b16", "T0_0.6-S4_0.9", 1),
-        ("mvit_b16", None, 4),
-    ):
-        command = [sys.executable, "-m", "benchmarks.speed", "--device", device.type]
-        command += ["--repeats", str(repeats), "--prepare", name, plan or "dense", str(batch)]
-        found = {
-            kind: float(subprocess.check_output([*command, kind], text=True))
-            for kind in ("as it is", "optimized", "compiled")
-        }
-        rows.append({"model": name, "plan": plan or "dense", "batch": batch, **found})
-        rows[-1] |= {"optimized speed-up": found["as it is"] / found["optimized"]}
-        rows[-1] |= {"compiled speed-up": found["as it is"] / found["compiled"]}
+    for plan in ("dense", "T0_0.6-S4_0.9"):
+        model = build("mvit_b16", plan, device)
+        compiled = torch.compile(model)
+        video = make_clips(model, 1, device)
+        with torch.inference_mode():
+            gap = (compiled(video) - model(video)).abs().max().item()
+        assert gap < 1e-4, f"logits differ by {gap}"
+        seconds = time_forwards({"eager": model, "compiled": compiled}, video, repeats)
+        ratio = seconds["eager"] / seconds["compiled"]
+        rows.append({"model": "mvit_b16", "plan": plan, "batch": 1, "speed-up": ratio, **seconds})
     return rows
-
-
-def print_prepared(
-    name: str, plan: str, batch: str, kind: str, *, repeats: int, device: torch.device
-) -> None:
-    """Print the median seconds of a model in this process, logits checked to 1e-4."""
-    model = build(name, None if plan == "dense" else plan, device)
-    video = make_clips(model, int(batch), device)
-    with torch.inference_mode():
-        expected = copy.deepcopy(model)(video)
-        if kind == "optimized":
-            model = optimize_for_inference(model)
-        run = torch.compile(model) if kind == "compiled" else model
-        gap = (run(video) - expected).abs().max().item()
-    assert gap < 1e-4, f"logits differ by {gap}"
-    print(time_forwards({kind: run}, video, repeats)[kind])
 
 
 def measure_memory(repeats: int, device: torch.device) -> list[Row]:

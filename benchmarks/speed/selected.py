@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.speed.timing import Row, build, make_clips, time_forwards, time_tasks
-from tokenselect import TokenGrid, create_model
+from tokenselect import TokenGrid, create_model, optimize_for_inference
 from tokenselect.backbones.video_swin import VideoSwin, video_swin_b
 from tokenselect.profiling import count_macs
 
@@ -24,6 +24,12 @@ def measure_selected(repeats: int, device: torch.device) -> list[Row]:
     return rows + compare_plans("video_swin_b", ("T0_0.6",), 1, repeats, device)
 
 
+def measure_optimized(repeats: int, device: torch.device) -> list[Row]:
+    """Compare them again after `optimize_for_inference`, which changes the whole process."""
+    optimize_for_inference(nn.Identity())
+    return measure_selected(repeats, device)
+
+
 def compare_plans(
     name: str, plans: tuple[str, ...], batch: int, repeats: int, device: torch.device
 ) -> list[Row]:
@@ -36,7 +42,8 @@ def compare_plans(
     for plan in plans:
         ratio, macs = seconds["dense"] / seconds[plan], gmacs["dense"] / gmacs[plan]
         rows.append(
-            {"model": name, "plan": plan, "batch": batch, "speed-up": ratio}
+            {"model": name, "plan": plan, "batch": batch, "dense s": seconds["dense"]}
+            | {"selected s": seconds[plan], "speed-up": ratio}
             | {"speed-up in MACs": macs, "realised": ratio / macs, "time": 1 / ratio}
             | {"selectors' share": selector_share(models[plan], video)}
         )
