@@ -6,6 +6,7 @@ where people look for them; links that are right there are made right for the si
 
 import re
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -47,11 +48,21 @@ API = {
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put a page for each package under the last entry of the navigation."""
-    assert config.nav is not None
-    title = next(iter(config.nav[-1]))
-    config.nav[-1] = {title: [{name: f"api/{name}.md"} for name in API]}
+    """Leave out pages that are not written yet; the last entry gets a page for each package."""
+    *written, api = config.nav or []
+    config.nav = [entry for entry in map(without_unwritten, written) if entry is not None]
+    config.nav.append({title: [{name: f"api/{name}.md"} for name in API] for title in api})
     return config
+
+
+def without_unwritten(entry: dict[str, Any]) -> dict[str, Any] | None:
+    """Drop the pages of an entry of the navigation that do not exist, and one without any."""
+    ((title, place),) = entry.items()
+    if isinstance(place, list):
+        pages = [page for page in map(without_unwritten, place) if page is not None]
+        return {title: pages} if pages else None
+    is_written = place == "index.md" or place in OUTSIDE or (ROOT / "docs" / place).is_file()
+    return entry if is_written else None
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -1,7 +1,7 @@
 """The tutorial can be followed: its code and commands run one after the other.
 
-Some words are changed for speed: one epoch instead of 20, fewer plans to count, and the exported
-file is a program of torch, for writing ONNX takes as long as all the rest.
+Some words are changed for speed: there are fewer plans to count, and the exported file is a program
+of torch, for writing ONNX takes as long as all the rest.
 """
 
 import re
@@ -18,7 +18,6 @@ from tokenselect.export import ProgramModel
 PAGE = Path(__file__).parents[1] / "docs" / "tutorial.md"
 QUICK = {
     "--target-gmacs 0.02": "--target-gmacs 0.02 --sites T0 --count 1",
-    "epochs: 20": "epochs: 1",
     "--format onnx --out model.onnx": "--format torch --out model.pt2",
 }
 LEFT = ["dense.json", "kept.png", "mine.yaml", "model.pt2", "rows.parquet", "selected.json"]
