@@ -13,11 +13,11 @@ FOUND = Calibration(Proposal("dense", 70.6, 1.0), [Proposal("T0_0.6", 41.2, 0.6,
 
 @pytest.mark.slow
 def test_a_budget_is_met(capsys):
-    options = ["--size", "32", "--sites", "T5", "--repeats", "0"]
+    options = ["--size", "32", "--sites", "T5", "--repeats", "0", "--count", "2"]
     main(["calibrate", "--model=mvit_mini", "--target-gmacs=9", "--json", *options])
     told = json.loads(capsys.readouterr().out)
     assert {"model", "results", "dense", "proposals"} == set(told)
-    assert [proposal["plan"] for proposal in told["proposals"]][:2] == ["dense", "T5_0.9"]
+    assert [proposal["plan"] for proposal in told["proposals"]] == ["dense", "T5_0.9"]
 
 
 def test_proposals_are_ready_to_paste(capsys):

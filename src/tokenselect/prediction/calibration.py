@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import torch
 
@@ -83,8 +84,8 @@ def calibrate_model(
     if target_gmacs is not None:
         proposals = [p for p in ranked.values() if p.gmacs <= target_gmacs]
         check_found(proposals, ranked, f"{target_gmacs:g} GMACs", lambda p: p.gmacs, "GMACs")
-        chosen = [p for p in count_exactly(loaded, proposals[: 2 * count])
-                  if p.gmacs <= target_gmacs][:count]  # fmt: skip
+        exact = (p for p in count_exactly(loaded, proposals) if p.gmacs <= target_gmacs)
+        chosen = list(islice(exact, count))
         return time_proposals(loaded, ranked["dense"], chosen, repeats=repeats, tell=tell)
     assert target_ms is not None
     return meet_latency(loaded, ranked, target_ms, count=count, repeats=max(1, repeats), tell=tell)
@@ -148,12 +149,10 @@ def check_found(
         )
 
 
-def count_exactly(loaded: LoadedModel, proposals: Sequence[Proposal]) -> list[Proposal]:
-    """Count the multiply-adds again with the scorers."""
-    return [
-        replace(p, gmacs=count_gmacs(loaded.with_plan(p.plan).model, loaded.rule.shape))
-        for p in proposals
-    ]
+def count_exactly(loaded: LoadedModel, proposals: Iterable[Proposal]) -> Iterator[Proposal]:
+    """Count the multiply-adds again with the scorers, one proposal after the other as asked for."""
+    for p in proposals:
+        yield replace(p, gmacs=count_gmacs(loaded.with_plan(p.plan).model, loaded.rule.shape))
 
 
 def time_proposals(
