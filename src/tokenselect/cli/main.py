@@ -56,7 +56,7 @@ def spell_flags(arguments: list[str]) -> list[str]:
     if not callable(command):
         return arguments
     parameters = list(inspect.signature(command).parameters.values())
-    flags = {f"--{p.name}" for p in parameters if p.annotation is bool}
+    flags = {f"--{p.name}" for p in parameters if p.annotation in (bool, "bool")}
     hyphens = {f"--{p.name.replace('_', '-')}": f"--{p.name}" for p in parameters}
     arguments = [respell(word, hyphens) for word in arguments]
     spelled = [f"{word}=true" if word in flags else word for word in arguments]
