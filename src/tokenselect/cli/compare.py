@@ -187,6 +187,8 @@ class Telling:
 def show(found: Compared, *, title: str) -> None:
     """Print the table, the warnings and where everything is."""
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)  # a file has room
     table = Table(title=title)
     for number, column in enumerate(COLUMNS):
         table.add_column(column, justify="left" if number < 2 else "right")
