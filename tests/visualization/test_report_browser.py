@@ -1,37 +1,18 @@
 """The report in a real browser; skipped where there is none."""
 
-import shutil
-
 import pytest
 
+from tests.browser import NEEDS_BROWSER, open_browser, watch
 from tests.visualization.stories import make_explanation
 from tokenselect.visualization.report import write_report
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
-OPTIONS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
-
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="the browser tests need playwright (pip install playwright)"
-)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(BROWSER is None, reason="the browser tests need Debian's chromium"),
-]
+pytestmark = NEEDS_BROWSER
 
 
 @pytest.fixture(scope="module")
 def browser():
-    with playwright.sync_playwright() as started:
-        running = started.chromium.launch(executable_path=BROWSER, headless=True, args=OPTIONS)
+    with open_browser() as running:
         yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +25,7 @@ def address(tmp_path_factory):
 @pytest.fixture
 def page(browser, address):
     page = browser.new_page(viewport={"width": 1000, "height": 800})
-    page.wrong = []
-    page.on("pageerror", lambda error: page.wrong.append(str(error)))
-    page.on("console", lambda said: page.wrong.append(said.text) if said.type == "error" else None)
-    page.on(
-        "request",
-        lambda asked: (
-            page.wrong.append(asked.url) if not asked.url.startswith(("file:", "data:")) else None
-        ),
-    )
+    page.wrong = watch(page, ("file:", "data:"))
     page.goto(address)
     yield page
     page.close()

@@ -18,6 +18,7 @@ def build_page(story: dict[str, Any]) -> str:
     return (
         read_part("page.html")
         .replace("{{title}}", html.escape(f"{story['clip']['name']} · {story['model']}"))
+        .replace("{{sections}}", read_part("sections.html").rstrip())
         .replace("{{style}}", read_part("style.css"))
         .replace("{{script}}", read_part("script.js"))
         .replace("{{story}}", embed_json(story))

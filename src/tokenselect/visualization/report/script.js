@@ -18,10 +18,15 @@ const amount = (value) => (value >= 100 ? value.toFixed(0) : value.toPrecision(3
 const small = (value) => (value > 0 && value < 0.00005 ? "< 0.0001" : value.toFixed(4));
 const shape = (thw) => thw.join(" × ");
 
-function showStory(story) {
+let listening = null; // lets go of the story on the page
+/* `before`: what an earlier call returned, to go on at the same frame of the same clip. */
+function showStory(story, before = null) {
+  const wasPlaying = Boolean(before?.timer);
+  listening?.abort();
+  listening = new AbortController();
   const { clip, plans } = story;
   let reference = plans[0]; // what the chosen plan is compared with
-  const state = { plan: story.start, frame: 0, stage: -1, heat: false, timer: null };
+  const state = { plan: story.start, frame: 0, stage: -1, heat: Boolean(before?.heat), timer: null };
   const tokenFrame = (frame) => Math.floor(frame / clip.stride[0]);
 
   /* ---- one frame with what a site left of it ---- */
@@ -32,8 +37,7 @@ function showStory(story) {
     return element;
   };
   const sprite = (site, kind, frame) => {
-    const [vx0, vy0, vx1, vy1] = clip.view;
-    const [gx0, gy0, gx1, gy1] = site.grid;
+    const [vx0, vy0, vx1, vy1] = clip.view, [gx0, gy0, gx1, gy1] = site.grid;
     const count = Math.ceil(clip.frames.length / clip.stride[0]);
     const inner = make("i", { class: "sprite " + kind });
     put(inner, [0, 0, (gx1 - gx0) / (vx1 - vx0), (gy1 - gy0) / (vy1 - vy0)]);
@@ -61,10 +65,7 @@ function showStory(story) {
   };
 
   /* ---- parts of the page ---- */
-  const siteShown = (plan) => {
-    if (!plan.sites.length) return null;
-    return state.stage < 0 ? plan.sites[plan.sites.length - 1] : plan.sites[Math.min(state.stage, plan.sites.length - 1)];
-  };
+  const siteShown = (plan) => plan.sites[state.stage < 0 ? plan.sites.length - 1 : Math.min(state.stage, plan.sites.length - 1)] || null;
   const heatSite = (plan) => {
     const shown = siteShown(plan);
     return shown && shown.heat ? shown : [...plan.sites].reverse().find((site) => site.heat) || shown;
@@ -83,8 +84,7 @@ function showStory(story) {
     at("figures").replaceChildren(
       ...rows.map(([name, value]) => make("div", {}, make("dt", { text: name }), make("dd", { text: value }))));
     at("plan-text").textContent = plan.plan;
-    at("plan").value = state.plan;
-    at("plan").setAttribute("aria-valuetext", plan.plan);
+    Object.assign(at("plan"), { value: state.plan, ariaValueText: plan.plan });
   }
 
   function drawStages() {
@@ -136,8 +136,7 @@ function showStory(story) {
   }
 
   function drawAnswers() {
-    const plan = plans[state.plan];
-    const shown = plan === reference ? [plan] : [reference, plan];
+    const plan = plans[state.plan], shown = plan === reference ? [plan] : [reference, plan];
     at("predictions").replaceChildren(...shown.map((one) => make("div", {}, make("h3", { text: one.plan }),
       ...one.top.map((guess) => make("div", { class: "answer" }, make("span", { text: guess.label }),
         make("span", {}, make("div", { class: one === reference ? "bar dense" : "bar", "--share": guess.probability })),
@@ -217,6 +216,9 @@ function showStory(story) {
   }
 
   /* ---- once ---- */
+  const { signal } = listening;
+  const on = (element, name, listener) => element.addEventListener(name, listener, { signal });
+  signal.addEventListener("abort", () => play(false));
   at("name").textContent = clip.name;
   at("about").textContent = `${story.model}, ${shape(clip.input)} input, video of ${clip.width} × ${clip.height}`;
   at("notes").replaceChildren(...story.notes.map((note) => make("p", { class: "note", text: note })));
@@ -225,22 +227,24 @@ function showStory(story) {
   at("plan-marks").replaceChildren(...plans.map((plan, index) => make("option", { value: index })));
   at("frame").max = clip.frames.length - 1;
   at("beside").replaceChildren(...plans.map((plan, index) => make("option", { value: index, text: plan.plan })));
-  at("beside").addEventListener("change", (event) => { reference = plans[Number(event.target.value)]; drawAll(); });
-  at("plan").addEventListener("input", (event) => choose(Number(event.target.value)));
-  at("frame").addEventListener("input", (event) => { play(false); seek(Number(event.target.value)); });
-  at("stage").addEventListener("change", (event) => { state.stage = Number(event.target.value); drawStrip(); drawPair(); });
-  at("heat").addEventListener("change", (event) => { state.heat = event.target.checked; drawStrip(); drawPair(); });
-  at("play").addEventListener("click", () => play(state.timer === null));
-  document.addEventListener("keydown", (event) => {
+  on(at("beside"), "change", (event) => { reference = plans[Number(event.target.value)]; drawAll(); });
+  on(at("plan"), "input", (event) => choose(Number(event.target.value)));
+  on(at("frame"), "input", (event) => { play(false); seek(Number(event.target.value)); });
+  on(at("stage"), "change", (event) => { state.stage = Number(event.target.value); drawStrip(); drawPair(); });
+  on(at("heat"), "change", (event) => { state.heat = event.target.checked; drawStrip(); drawPair(); });
+  on(at("play"), "click", () => play(state.timer === null));
+  on(document, "keydown", (event) => {
     if (event.target.matches("input, select, button, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
     const steps = { ArrowLeft: () => seek(state.frame - 1), ArrowRight: () => seek(state.frame + 1),
       ArrowUp: () => choose(state.plan - 1), ArrowDown: () => choose(state.plan + 1), " ": () => play(state.timer === null) };
     if (steps[event.key]) { event.preventDefault(); steps[event.key](); }
   });
-  const start = tokenFrame(clip.frames.length - 1) > 0 && plans[state.plan].sites.length
-    ? plans[state.plan].sites.at(-1).boxes.findIndex((box) => box !== null) : 0;
-  state.frame = Math.max(0, start);
+  const last = plans[state.plan].sites.at(-1); // its first kept frame is the first to show
+  state.frame = before?.frame ?? Math.max(0, last ? last.boxes.findIndex((box) => box !== null) : 0);
+  at("heat").checked = state.heat;
   drawAll();
+  play(wasPlaying);
+  return state;
 }
 
 if (document.getElementById("story")) showStory(JSON.parse(document.getElementById("story").textContent));
