@@ -17,7 +17,8 @@ ROWS: list[set[str]] = [
     {"pretrained"},
     {"training", "export", "prediction"},
     {"bulk", "comparison"},
-    {"cli", "web"},
+    {"web"},
+    {"cli"},
     {"__main__"},
 ]
 ROW_OF = {unit: row for row, units in enumerate(ROWS) for unit in units}

@@ -15,6 +15,7 @@ from tokenselect.cli.evaluate import evaluate
 from tokenselect.cli.export import export
 from tokenselect.cli.predict import predict
 from tokenselect.cli.profile import profile
+from tokenselect.cli.serve import serve
 from tokenselect.cli.train import run as run_training
 from tokenselect.cli.train import train
 from tokenselect.cli.visualize import visualize
@@ -28,6 +29,7 @@ COMMANDS: dict[str, Any] = {
     "export": export,
     "predict": predict,
     "profile": profile,
+    "serve": serve,
     "train": train,
     "visualize": visualize,
 }

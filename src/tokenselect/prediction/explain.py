@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from tokenselect.data import FrameSource
+from tokenselect.plan import THW
 from tokenselect.prediction.clip_rule import ClipRule
 from tokenselect.prediction.costs import layer_costs, time_forwards
 from tokenselect.prediction.loaded import LoadedModel
@@ -16,9 +17,17 @@ from tokenselect.prediction.recording import (
     patch_stride,
     record_clip,
 )
-from tokenselect.visualization.explanation import ClipStory, Explanation, PlanStory, SiteStory
+from tokenselect.visualization.explanation import (
+    ClipStory,
+    Explanation,
+    Layer,
+    PlanStory,
+    SiteStory,
+)
 from tokenselect.visualization.pixels import to_pixels
 from tokenselect.visualization.tracing import trace_sites
+
+CountLayers = Callable[[nn.Module, list[THW], tuple[int, ...]], list[Layer]]
 
 
 def explain_video(
@@ -29,6 +38,7 @@ def explain_video(
     start: float = 0.0,
     seconds: float | None = None,
     repeats: int = 3,
+    count: CountLayers = layer_costs,
     tell: Callable[[str], object] = print,
 ) -> Explanation:
     """Explain one clip of a video.
@@ -40,6 +50,7 @@ def explain_video(
         start: seconds into the video.
         seconds: length of the part that the clip is taken from; None for all that follows.
         repeats: timed forwards of each plan; 0 times nothing.
+        count: counts multiply-adds; someone who asks again may remember them.
         tell: told what is being done.
     """
     first = models[0]
@@ -59,7 +70,13 @@ def explain_video(
     latency = measure(models, inputs, repeats=repeats, tell=tell)
     tell("counting multiply-adds")
     plans = [
-        tell_plan(loaded, recording, clip, milliseconds=latency.get(str(loaded.plan)))
+        tell_plan(
+            loaded,
+            recording,
+            clip,
+            layers=count(loaded.model, recording.grids, first.rule.shape),
+            milliseconds=latency.get(str(loaded.plan)),
+        )
         for loaded, recording in zip(models, recordings, strict=True)
     ]
     notes = list(dict.fromkeys(remark for loaded in models for remark in loaded.remarks))
@@ -92,7 +109,12 @@ def measure(
 
 
 def tell_plan(
-    loaded: LoadedModel, recording: Recording, clip: ClipStory, *, milliseconds: float | None
+    loaded: LoadedModel,
+    recording: Recording,
+    clip: ClipStory,
+    *,
+    layers: list[Layer],
+    milliseconds: float | None,
 ) -> PlanStory:
     """Put together what one plan did to the clip."""
     traces = trace_sites(
@@ -122,6 +144,6 @@ def tell_plan(
         plan=str(loaded.plan),
         probabilities=recording.logits.softmax(dim=0),
         sites=sites,
-        layers=layer_costs(loaded.model, recording.grids, (1, 3, *clip.video)),
+        layers=layers,
         milliseconds=milliseconds,
     )

@@ -1,0 +1,123 @@
+"""The application: the page, and the API that it uses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, suppress
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from starlette.requests import ClientDisconnect
+
+from tokenselect.web.catalogue import Catalogue
+from tokenselect.web.errors import Missing, QueueFull, TooLarge
+from tokenselect.web.guard import LOOPBACK, Guard
+from tokenselect.web.jobs import JobQueue
+from tokenselect.web.limits import Limits
+from tokenselect.web.page import index_page, read_asset
+from tokenselect.web.routes_jobs import job_routes
+from tokenselect.web.routes_models import model_routes
+from tokenselect.web.routes_videos import video_routes
+from tokenselect.web.uploads import UploadStore
+
+STATUS: dict[type[Exception], int] = {  # the first that fits
+    Missing: 404,
+    TooLarge: 413,
+    ValueError: 422,
+    QueueFull: 429,
+    ClientDisconnect: 400,  # nobody reads it
+    OSError: 500,
+}
+SWEEP = 30  # seconds between looks for idle uploads
+
+
+def build_app(
+    catalogue: Catalogue,
+    *,
+    limits: Limits | None = None,
+    names: Collection[str] | None = LOOPBACK,
+) -> FastAPI:
+    """Build the application.
+
+    Args:
+        catalogue: the models on offer.
+        limits: of uploads and jobs.
+        names: under which the server may be asked; None for any.
+    """
+    limits = limits or Limits()
+    store = UploadStore(limits)
+    queue = JobQueue(max_waiting=limits.max_waiting, max_results=limits.max_results)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        sweeper = asyncio.create_task(sweep(store))
+        try:
+            yield
+        finally:
+            sweeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await sweeper
+            await asyncio.to_thread(queue.close)
+            store.close()
+
+    # FastAPI's own documentation pages load scripts from elsewhere: they are off.
+    app = FastAPI(
+        title="tokenselect",
+        description="Which frames and regions of a video a model keeps, and what that saves.",
+        openapi_url="/api/schema",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.state.store, app.state.queue = store, queue
+    app.add_middleware(Guard, names=names)
+    add_errors(app)
+    add_page(app)
+    app.include_router(model_routes(catalogue, limits))
+    app.include_router(video_routes(store))
+    app.include_router(job_routes(catalogue, store, queue))
+    return app
+
+
+async def sweep(store: UploadStore) -> None:
+    """Delete idle uploads for ever."""
+    while True:
+        await asyncio.sleep(SWEEP)
+        await asyncio.to_thread(store.remove_idle)
+
+
+def add_errors(app: FastAPI) -> None:
+    """Answer what goes wrong with one sentence."""
+
+    async def say(_: Request, error: Exception) -> Response:
+        status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
+        return JSONResponse({"detail": str(error)}, status_code=status)
+
+    async def say_invalid(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        faults = [
+            f"{'.'.join(map(str, fault['loc'][1:])) or 'body'}: {fault['msg']}"
+            for fault in error.errors()
+        ]
+        return JSONResponse({"detail": "; ".join(faults)}, status_code=422)
+
+    for kind in STATUS:
+        app.add_exception_handler(kind, say)
+    app.add_exception_handler(RequestValidationError, say_invalid)
+
+
+def add_page(app: FastAPI) -> None:
+    """Serve the page and its files."""
+
+    @app.get("/", include_in_schema=False)
+    def index() -> HTMLResponse:
+        return HTMLResponse(index_page())
+
+    @app.get("/static/{name}", include_in_schema=False)
+    def asset(name: str) -> Response:
+        found = read_asset(name)
+        if found is None:
+            raise Missing(f"no file {name!r}")
+        return Response(found[0], media_type=found[1])

@@ -1,0 +1,137 @@
+"""The models that the page offers, opened when they are first wanted and kept ready."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from torch import nn
+
+from tokenselect.adapters import find_adapter
+from tokenselect.models import list_models
+from tokenselect.plan import THW, SelectionPlan
+from tokenselect.prediction.costs import layer_costs
+from tokenselect.prediction.loaded import LoadedModel, sites_of
+from tokenselect.prediction.loading import DEFAULT_PLAN, open_model
+from tokenselect.visualization.explanation import Layer
+from tokenselect.web.errors import Missing
+
+OPEN_MODELS = 2  # large ones take half a gigabyte each
+OPEN_PLANS = 16  # of one model; all share its backbone's weights
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A model on the list.
+
+    Attributes:
+        title: as shown.
+        open: builds it.
+    """
+
+    title: str
+    open: Callable[[], LoadedModel]
+
+
+class Catalogue:
+    """Models by key, and under any plan.
+
+    Args:
+        offers: by key, the first is chosen first. A client names keys, never files.
+    """
+
+    def __init__(self, offers: Mapping[str, Offer]) -> None:
+        self.offers = dict(offers)
+        self._opened: OrderedDict[str, LoadedModel] = OrderedDict()
+        self._plans: OrderedDict[tuple[str, str, str | None], LoadedModel] = OrderedDict()
+        self._layers: WeakKeyDictionary[nn.Module, list[Layer]] = WeakKeyDictionary()
+        self._lock = threading.RLock()
+
+    def open(self, key: str) -> LoadedModel:
+        """Give a model under its own plan."""
+        if key not in self.offers:
+            raise Missing(f"no model {key!r}; there are {', '.join(self.offers)}")
+        with self._lock:
+            if key not in self._opened:
+                self._opened[key] = self.offers[key].open()
+            self._opened.move_to_end(key)
+            while len(self._opened) > OPEN_MODELS:
+                gone, _ = self._opened.popitem(last=False)
+                for place in [place for place in self._plans if place[0] == gone]:
+                    del self._plans[place]
+            return self._opened[key]
+
+    def with_plan(self, key: str, plan: SelectionPlan, *, method: str | None) -> LoadedModel:
+        """Give a model under a plan; the same one again is there at once."""
+        place = (key, str(plan), method if plan else None)
+        with self._lock:
+            loaded = self.open(key)
+            if place not in self._plans:
+                self._plans[place] = loaded.with_plan(plan, method=method)
+            self._plans.move_to_end(place)
+            while len(self._plans) > OPEN_PLANS:
+                self._plans.popitem(last=False)
+            return self._plans[place]
+
+    def count_layers(
+        self, model: nn.Module, grids: list[THW], shape: tuple[int, ...]
+    ) -> list[Layer]:
+        """Count multiply-adds once a model: its input and plan fix them, whatever the clip."""
+        if model not in self._layers:
+            self._layers[model] = layer_costs(model, grids, shape)
+        return self._layers[model]
+
+
+def list_offers(
+    *,
+    model: str | None = None,
+    checkpoints: list[str] | None = None,
+    weights: str | None = None,
+    class_names: str | None = None,
+    device: str = "cpu",
+) -> dict[str, Offer]:
+    """List what was asked for on the command line, then the package's own, then the bare ones.
+
+    Args:
+        model: name of the model that `weights` are of.
+        checkpoints: run folders or files.
+        weights: a file, or public ones by name.
+        class_names: file with the names of the classes of all that was asked for.
+        device: where all run.
+    """
+    offers: dict[str, Offer] = {}
+    for path in checkpoints or []:
+        if not Path(path).exists():
+            raise FileNotFoundError(f"checkpoint {path} does not exist")
+        build = partial(open_model, checkpoint=path, class_names=class_names, device=device)
+        offers[f"checkpoint-{len(offers) + 1}"] = Offer(Path(path).name, build)
+    if model is not None:
+        build = partial(open_model, model, weights=weights, class_names=class_names, device=device)
+        offers["given"] = Offer(f"{model}, {weights or 'random weights'}", build)
+    elif weights is not None:
+        raise ValueError(f"weights {weights!r} need the name of their model, --model")
+    offers["small"] = Offer("small model of the package", partial(open_model, device=device))
+    for name in list_models():
+        build = partial(open_model, name, device=device)
+        offers[name] = Offer(f"{name}, random weights", build)
+    return offers
+
+
+def count_blocks(loaded: LoadedModel) -> int:
+    """Count the places where a site may be."""
+    return len(find_adapter(loaded.model).blocks(loaded.model))
+
+
+def own_sites(loaded: LoadedModel) -> list[str] | None:
+    """List the sites that have a trained selector; None where any block will do."""
+    return sites_of(loaded.trained).split(", ") if loaded.trained else None
+
+
+def own_plan(loaded: LoadedModel) -> str:
+    """Give the plan to begin with."""
+    return str(loaded.plan or DEFAULT_PLAN)

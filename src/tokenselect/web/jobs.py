@@ -1,0 +1,141 @@
+"""Work in the background, one job at a time, with progress, a queue limit and cancelling."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tokenselect.web.errors import Missing, QueueFull
+
+log = logging.getLogger(__name__)
+State = Literal["waiting", "running", "done", "failed", "cancelled"]
+Tell = Callable[[str], None]
+Work = Callable[[Tell], dict[str, Any]]
+
+
+class Cancelled(Exception):
+    """Raised inside a job to leave it."""
+
+
+@dataclass
+class Job:
+    """One piece of work.
+
+    Attributes:
+        work: told how to tell what it is doing; returns the result.
+        steps: how often it tells something, for the progress.
+        id: unguessable.
+        state: what became of it.
+        doing: what it is doing, in words.
+        told: steps begun.
+        result: what the work returned.
+        error: why it failed, for the user.
+    """
+
+    work: Work
+    steps: int
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(12))
+    state: State = "waiting"
+    doing: str = "waiting"
+    told: int = 0
+    result: dict[str, Any] | None = None
+    error: str | None = None
+    is_unwanted: bool = False
+
+    @property
+    def progress(self) -> float:
+        """Share of the steps that are behind it."""
+        if self.state == "done":
+            return 1.0
+        return min(0.99, max(0, self.told - 1) / max(1, self.steps))
+
+    def tell(self, text: str) -> None:
+        """Note what is being done; leave if nobody wants it any more."""
+        if self.is_unwanted:
+            raise Cancelled
+        self.doing, self.told = text, self.told + 1
+
+
+class JobQueue:
+    """One thread that works jobs off in their order.
+
+    Args:
+        max_waiting: beside the one that runs.
+        max_results: finished jobs that are remembered.
+    """
+
+    def __init__(self, *, max_waiting: int, max_results: int) -> None:
+        self.max_waiting, self.max_results = max_waiting, max_results
+        self._jobs: dict[str, Job] = {}
+        self._line: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="tokenselect-jobs", daemon=True)
+        self._thread.start()
+
+    def add(self, work: Work, *, steps: int) -> Job:
+        """Put a job at the end of the line."""
+        job = Job(work, steps)
+        with self._lock:
+            waiting = sum(one.state == "waiting" for one in self._jobs.values())
+            if waiting >= self.max_waiting:
+                raise QueueFull(f"the queue is full ({waiting} waiting): try again, or cancel one")
+            self._forget_old()
+            self._jobs[job.id] = job
+        self._line.put(job)
+        return job
+
+    def get(self, key: str) -> Job:
+        """Find a job."""
+        job = self._jobs.get(key)
+        if job is None:
+            raise Missing(f"no job {key!r}: it is forgotten, or never was")
+        return job
+
+    def cancel(self, key: str) -> Job:
+        """Take a job out of the line, or have it leave at its next step; one that ended stays."""
+        job = self.get(key)
+        with self._lock:
+            job.is_unwanted = True
+            if job.state == "waiting":
+                job.state, job.doing = "cancelled", "cancelled"
+        return job
+
+    def close(self) -> None:
+        """Cancel everything and wait for the thread to leave."""
+        for key in list(self._jobs):
+            self.cancel(key)
+        self._line.put(None)
+        self._thread.join(timeout=30)
+
+    def _forget_old(self) -> None:
+        ended = [job.id for job in self._jobs.values() if job.state not in ("waiting", "running")]
+        for key in ended[: max(0, len(ended) - self.max_results + 1)]:
+            del self._jobs[key]
+
+    def _run(self) -> None:
+        while (job := self._line.get()) is not None:
+            with self._lock:
+                if job.is_unwanted:
+                    continue
+                job.state = "running"
+            state, job.result, job.error = work_off(job)
+            job.doing = job.error or state
+            job.state = state  # last: whoever sees it sees the rest
+
+
+def work_off(job: Job) -> tuple[State, dict[str, Any] | None, str | None]:
+    """Run a job: what became of it, its result, what went wrong."""
+    try:
+        return "done", job.work(job.tell), None
+    except Cancelled:
+        return "cancelled", None, None
+    except (Missing, ValueError, OSError) as error:
+        return "failed", None, str(error)
+    except Exception as error:  # a mistake of ours: the page says so, the log says where
+        log.exception("a job failed")
+        return "failed", None, f"unexpected {type(error).__name__}: {error}"

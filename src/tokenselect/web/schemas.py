@@ -1,0 +1,185 @@
+"""What the API takes and gives, as the schema at /api/schema shows it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Box = list[float]
+
+
+class Asked(BaseModel):
+    """What a client sends: unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class JobRequest(Asked):
+    """One clip of a video under one plan, and dense beside it."""
+
+    video: str = Field(description="id of an upload, or sample:0 to sample:7")
+    model: str | None = Field(None, description="key from /api/models; the first if not given")
+    plan: str | None = Field(None, max_length=500, description="such as T0_0.6-S4_0.9 or dense")
+    method: str | None = Field(None, description="how to select, in place of the model's own")
+    start: float = Field(0.0, ge=0, description="seconds into the video where the part begins")
+    seconds: float | None = Field(None, gt=0, description="of the part; the clip is its middle")
+    repeats: int = Field(3, ge=0, le=20, description="timed forwards; 0 for no timing")
+
+
+class Message(BaseModel):
+    """What went wrong."""
+
+    detail: str
+
+
+def fails(*codes: int) -> dict[int | str, dict[str, Any]]:
+    """Describe the answers of a route that say what went wrong."""
+    return {code: {"model": Message} for code in codes}
+
+
+class ModelEntry(BaseModel):
+    """A model on the list."""
+
+    key: str
+    title: str
+
+
+class ModelDetail(ModelEntry):
+    """What is known of a model once it is open."""
+
+    name: str
+    blocks: int = Field(description="a site may be before block 0 to blocks − 1")
+    sites: list[str] | None = Field(description="with a trained selector; null for any")
+    plan: str = Field(description="to begin with")
+    method: str
+    input: list[int] = Field(description="frames, height and width of a clip")
+    classes: int
+    notes: list[str]
+
+
+class PlanEntry(BaseModel):
+    """A plan that the model takes."""
+
+    plan: str = Field(description="its canonical text")
+    sites: list[SiteEntry]
+    notes: list[str]
+
+
+class SiteEntry(BaseModel):
+    """One site of a plan."""
+
+    text: str
+    kind: Literal["T", "S"]
+    block: int
+    ratio: float | None = Field(description="null where the plan gives exact counts")
+
+
+class SampleEntry(BaseModel):
+    """A clip of our own."""
+
+    video: str
+    label: str
+    picture: str = Field(description="address of one frame")
+
+
+class Info(BaseModel):
+    """What there is to choose from, and the limits."""
+
+    models: list[ModelEntry]
+    methods: list[str]
+    samples: list[SampleEntry]
+    max_mb: float
+    max_seconds: float
+
+
+class VideoEntry(BaseModel):
+    """An upload that was opened."""
+
+    video: str = Field(description="its id, for jobs")
+    name: str
+    seconds: float
+    frames: int
+    fps: float
+    width: int
+    height: int
+
+
+class Guess(BaseModel):
+    """A class and how likely it is."""
+
+    label: str
+    probability: float
+
+
+class Layer(BaseModel):
+    """Cost of a part of the model."""
+
+    name: str
+    gmacs: float
+    thw: list[int] = Field(description="frames, rows and columns of its tokens; may be empty")
+
+
+class SiteStory(BaseModel):
+    """What one site kept, and why."""
+
+    text: str
+    kind: str
+    block: int
+    before: list[int] = Field(description="frames, rows, columns given to the site")
+    after: list[int] = Field(description="and what it gave on")
+    scores: list[float | None] = Field(description="of each frame of tokens; null: gone before")
+    boxes: list[Box | None] = Field(
+        description="kept part of each frame, x0 y0 x1 y1 as shares of its sides; null: dropped"
+    )
+    grid: Box = Field(description="place of the cells of `heat` and `gone`")
+    heat: str | None = Field(None, description="picture: scores of the patches, frames abreast")
+    gone: str | None = Field(None, description="picture: dropped cells inside the boxes")
+
+
+class PlanStory(BaseModel):
+    """One plan on the clip."""
+
+    plan: str
+    gmacs: float
+    milliseconds: float | None
+    share: float = Field(description="of the pixels that reach the end")
+    top: list[Guess]
+    layers: list[Layer]
+    sites: list[SiteStory]
+
+
+class Clip(BaseModel):
+    """The clip as it was in the video."""
+
+    name: str
+    input: list[int]
+    stride: list[int] = Field(description="frames, rows, columns from token to token")
+    width: int
+    height: int
+    rate: float
+    numbers: list[int] = Field(description="of its frames in the video")
+    times: list[float]
+    view: Box = Field(description="what the model sees of a frame")
+    frames: list[str] = Field(description="pictures as data addresses; none if not wanted")
+
+
+class Story(BaseModel):
+    """The result of a job: dense first, then the plan."""
+
+    start: int
+    model: str
+    notes: list[str]
+    clip: Clip
+    plans: list[PlanStory]
+
+
+class JobEntry(BaseModel):
+    """How far a job is."""
+
+    job: str
+    state: Literal["waiting", "running", "done", "failed", "cancelled"]
+    doing: str
+    progress: float = Field(description="0 to 1")
+    error: str | None = None
+    result: Story | None = None

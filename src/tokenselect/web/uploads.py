@@ -1,0 +1,146 @@
+"""Uploaded videos: private files that are gone as soon as nobody needs them."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tokenselect.data import FrameSource
+from tokenselect.web.errors import Missing, TooLarge
+from tokenselect.web.limits import Limits
+from tokenselect.web.probe import open_upload
+
+
+@dataclass
+class Upload:
+    """One video in the store; `users` are those who read it now."""
+
+    id: str
+    name: str
+    path: Path
+    source: FrameSource
+    used: float = field(default_factory=time.monotonic)
+    users: int = 0
+    is_removed: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)  # a decoder serves one at a time
+
+    @property
+    def seconds(self) -> float:
+        """Length of the video."""
+        return float(self.source.times[-1]) + 1 / self.source.fps
+
+
+class UploadStore:
+    """Receives files into a folder that only this user can read, and deletes them.
+
+    Args:
+        limits: on size, length and number.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="tokenselect-serve-", ignore_cleanup_errors=True
+        )
+        self.folder = Path(self._folder.name)
+        self._uploads: dict[str, Upload] = {}
+        self._lock = threading.Lock()
+
+    async def receive(self, parts: AsyncIterator[bytes], *, name: str, size: int | None) -> Path:
+        """Write a body to a file; one that grows too large is refused and deleted at once.
+
+        Args:
+            parts: of the body, as they arrive.
+            name: of the file, for messages.
+            size: that the client announced.
+        """
+        message = f"{name} is larger than {self.limits.max_mb:g} MB, the limit of this server"
+        if size is not None and size > self.limits.max_bytes:
+            raise TooLarge(message)
+        path = self.folder / f"{secrets.token_hex(8)}{Path(name).suffix[:8]}"
+        done = 0
+        try:
+            with path.open("wb") as file:
+                async for part in parts:
+                    done += len(part)
+                    if done > self.limits.max_bytes:
+                        raise TooLarge(message)
+                    file.write(part)
+        except BaseException:  # also a client that hangs up
+            path.unlink(missing_ok=True)
+            raise
+        return path
+
+    def add(self, path: Path, *, name: str) -> Upload:
+        """Open a received file; what cannot be read or is too long is deleted at once."""
+        try:
+            source = open_upload(path, name=name, limits=self.limits)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        upload = Upload(secrets.token_urlsafe(12), name, path, source)
+        with self._lock:
+            self._uploads[upload.id] = upload
+            idle = sorted(self._uploads.values(), key=lambda one: one.used)
+            crowd = idle[: max(0, len(idle) - self.limits.max_videos)]
+        for old in crowd:
+            self.remove(old.id)
+        return upload
+
+    @contextmanager
+    def borrow(self, key: str) -> Iterator[Upload]:
+        """Use a video alone; it is not closed before it is given back."""
+        with self._lock:
+            upload = self._find(key)
+            upload.users += 1
+        try:
+            with upload.lock:
+                yield upload
+        finally:
+            with self._lock:
+                upload.users -= 1
+                upload.used = time.monotonic()
+            self._close_if_done(upload)
+
+    def check(self, key: str) -> None:
+        """Refuse a video that is not there."""
+        with self._lock:
+            self._find(key)
+
+    def remove(self, key: str) -> None:
+        """Forget a video and delete its file, at the latest when its last user is done."""
+        with self._lock:
+            upload = self._find(key)
+            del self._uploads[key]
+            upload.is_removed = True
+        self._close_if_done(upload)
+
+    def remove_idle(self) -> None:
+        """Delete what nobody has used for a while."""
+        oldest = time.monotonic() - self.limits.max_idle
+        with self._lock:
+            idle = [one.id for one in self._uploads.values() if one.used < oldest and not one.users]
+        for key in idle:
+            self.remove(key)
+
+    def close(self) -> None:
+        """Delete everything."""
+        for key in list(self._uploads):
+            self.remove(key)
+        self._folder.cleanup()
+
+    def _find(self, key: str) -> Upload:
+        if key not in self._uploads:
+            raise Missing(f"no video {key!r}: it was deleted, or never there")
+        return self._uploads[key]
+
+    def _close_if_done(self, upload: Upload) -> None:
+        if upload.is_removed and not upload.users:
+            upload.source.close()
+            upload.path.unlink(missing_ok=True)

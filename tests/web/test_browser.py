@@ -1,0 +1,147 @@
+"""The page in a real browser: upload, samples, sliders, errors, keyboard, narrow and dark."""
+
+import threading
+import time
+
+import pytest
+
+from tests.browser import NEEDS_BROWSER, open_browser, watch
+from tests.web.tiny import make_clip
+from tokenselect.cli.serve import address_of, listen
+
+uvicorn = pytest.importorskip("uvicorn", reason="the web tests need uvicorn (pip install uvicorn)")
+expect = pytest.importorskip(
+    "playwright.sync_api", reason="the browser tests need playwright (pip install playwright)"
+).expect
+pytestmark = NEEDS_BROWSER
+WAIT = 30_000  # milliseconds: a busy machine is no failure
+
+
+@pytest.fixture(scope="module")
+def app():
+    from tests.web.tiny import make_app
+
+    return make_app()
+
+
+@pytest.fixture(scope="module")
+def address(app):
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    yield address_of(listener, "127.0.0.1")
+    server.should_exit = True
+    thread.join(timeout=30)
+    assert not app.state.store.folder.exists()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with open_browser() as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser, address):
+    page = browser.new_page(viewport={"width": 1000, "height": 800})
+    page.wrong = watch(page, (address, "data:"))
+    page.goto(address)
+    wait_for_plan(page, "T0_0.6-S4_0.5")
+    yield page
+    page.close()
+
+
+def wait_for_plan(page, text):
+    expect(page.locator("#text")).to_have_value(text, timeout=WAIT)
+
+
+def wait_for_result(page, text):
+    expect(page.locator("#status")).to_contain_text(f" under {text}", timeout=WAIT)
+
+
+def wait_until(is_true):
+    end = time.monotonic() + WAIT / 1000
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_an_upload_is_shown_and_deleted_with_the_page(app, page, tmp_path):
+    page.set_input_files("#file", make_clip(tmp_path / "cat & dog.mp4"))
+    wait_for_result(page, "T0_0.6-S4_0.5")
+    assert page.inner_text("#name") == "cat & dog.mp4"
+    assert page.locator("#strip .shot").count() == 8
+    assert page.locator("#strip .dropped").count() == 3
+    assert " of " in page.inner_text("#figures")  # GMACs and milliseconds against dense
+    assert len(list(app.state.store.folder.iterdir())) == 1
+    assert page.wrong == []
+    page.goto("about:blank")
+    wait_until(lambda: not list(app.state.store.folder.iterdir()))
+
+
+def test_a_slider_runs_a_new_plan_beside_the_old_one(page):
+    page.locator(".sample").nth(3).click()
+    wait_for_result(page, "T0_0.6-S4_0.5")
+    page.locator("#frames-kept").fill("0.25")
+    wait_for_result(page, "T0_0.25-S4_0.5")
+    assert page.locator("#strip .dropped").count() == 6
+    assert page.locator("#table tbody tr").count() == 3  # dense and both plans
+    page.locator("#frames-kept").fill("1")
+    page.locator("#region-kept").fill("1")
+    wait_for_result(page, "dense")
+    assert page.input_value("#text") == "dense"
+    assert page.wrong == []
+
+
+def test_what_cannot_be_read_is_said_clearly(page, tmp_path):
+    dropped = page.evaluate_handle(
+        "() => { const held = new DataTransfer();"
+        " held.items.add(new File(['no video'], 'notes.txt')); return held; }"
+    )
+    page.dispatch_event("#drop", "drop", {"dataTransfer": dropped})
+    expect(page.locator("#wrong")).to_contain_text("notes.txt cannot be read as a video")
+    large = tmp_path / "large.mp4"
+    large.write_bytes(bytes(2**20 + 1))
+    page.set_input_files("#file", large)
+    expect(page.locator("#wrong")).to_have_text(
+        "large.mp4 is larger than 1 MB, the limit of this server"
+    )
+    page.fill("#text", "T0_1.5")
+    page.keyboard.press("Enter")
+    expect(page.locator("#plan-wrong")).to_have_text("ratio of site T0 must be in (0, 1], got 1.5")
+
+
+def test_keys_alone_are_enough(page):
+    def focus_on(place):
+        for _ in range(30):
+            page.keyboard.press("Tab")
+            if page.evaluate("place => document.activeElement.matches(place)", place):
+                return
+        raise AssertionError(f"Tab never reaches {place}")
+
+    focus_on("#file")
+    focus_on("[name=sample]")
+    page.keyboard.press("ArrowRight")
+    wait_for_result(page, "T0_0.6-S4_0.5")
+    focus_on("#frames-kept")
+    page.keyboard.press("ArrowLeft")
+    wait_for_result(page, "T0_0.55-S4_0.5")
+    focus_on("#text")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("S5_0.3")
+    page.keyboard.press("Enter")
+    wait_for_result(page, "S5_0.3")
+    assert page.input_value("#frames-kept") == "1"
+    assert page.input_value("#region-block") == "5"
+
+
+def test_it_fits_a_narrow_screen_and_follows_a_dark_system(browser, address):
+    page = browser.new_page(viewport={"width": 360, "height": 700}, color_scheme="dark")
+    page.goto(address)
+    page.locator(".sample").nth(1).click()
+    wait_for_result(page, "T0_0.6-S4_0.5")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert paper == "rgb(21, 23, 26)"
+    page.close()

@@ -1,0 +1,38 @@
+import pytest
+
+from tests.web.tiny import TINY, make_clip
+from tokenselect.web.errors import Missing
+from tokenselect.web.limits import Limits
+from tokenselect.web.uploads import UploadStore
+
+
+@pytest.fixture
+def store():
+    store = UploadStore(TINY)
+    yield store
+    store.close()
+
+
+def test_a_video_in_use_is_deleted_when_it_is_given_back(store):
+    upload = store.add(make_clip(store.folder / "a.mp4"), name="a.mp4")
+    with store.borrow(upload.id) as borrowed:
+        store.remove(upload.id)
+        assert borrowed.source.read([0, 15]).shape == (2, 3, 96, 96)
+        assert upload.path.exists()
+    assert not upload.path.exists()
+    with pytest.raises(Missing), store.borrow(upload.id):
+        pass
+
+
+def test_idle_videos_are_deleted_but_not_those_in_use(store):
+    idle, used = (store.add(make_clip(store.folder / f"{n}.mp4"), name=n) for n in "ab")
+    idle.used -= 2 * TINY.max_idle
+    used.used -= 2 * TINY.max_idle
+    with store.borrow(used.id):
+        store.remove_idle()
+        assert not idle.path.exists() and used.path.exists()
+
+
+def test_limits_must_leave_something():
+    with pytest.raises(ValueError, match="max_mb must be above 0, got 0"):
+        Limits(max_mb=0)
