@@ -1,7 +1,9 @@
 import pytest
 
+from tokenselect import create_model
 from tokenselect.plan import SelectionPlan
-from tokenselect.web.catalogue import Catalogue, list_offers
+from tokenselect.pretrained import save_model
+from tokenselect.web.catalogue import Catalogue, list_offers, own_method, own_plan, own_sites
 from tokenselect.web.errors import Missing
 
 
@@ -13,6 +15,23 @@ def test_a_plan_asked_for_again_is_the_same_model():
     other = catalogue.with_plan("mvit_mini", plan, method="uniform")
     assert other is not first
     assert next(other.model.parameters()) is next(first.model.parameters())
+
+
+def test_a_checkpoint_offers_its_own_sites_and_a_dense_one_a_method_without_training(tmp_path):
+    for name, plan in {"mine": "T0_0.5-S4_0.5", "dense": None}.items():
+        model = create_model("mvit_mini", plan=plan, num_classes=3, frames=8, size=32)
+        save_model(model, tmp_path / name, class_names=["a", "b", "c"])
+    paths = [str(tmp_path / "mine"), str(tmp_path / "dense")]
+    catalogue = Catalogue(list_offers(checkpoints=paths))
+    mine, dense = (catalogue.open(key) for key in list(catalogue.offers)[:2])
+    assert (own_sites(mine), own_plan(mine), own_method(mine)) == (
+        ["S4", "T0"],
+        str(mine.plan),
+        None,
+    )
+    assert (own_sites(dense), own_method(dense)) == (None, "motion")
+    plan = SelectionPlan.parse(own_plan(dense))
+    assert catalogue.with_plan("checkpoint-2", plan, method="motion").plan == plan
 
 
 def test_only_what_was_offered_can_be_opened(tmp_path):

@@ -132,6 +132,11 @@ def own_sites(loaded: LoadedModel) -> list[str] | None:
     return sites_of(loaded.trained).split(", ") if loaded.trained else None
 
 
+def own_method(loaded: LoadedModel) -> str | None:
+    """Give the method to begin with: of a dense checkpoint one that needs no training."""
+    return "motion" if loaded.trained is not None and not loaded.trained else None
+
+
 def own_plan(loaded: LoadedModel) -> str:
     """Give the plan to begin with."""
     return str(loaded.plan or DEFAULT_PLAN)

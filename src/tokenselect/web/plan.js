@@ -76,6 +76,7 @@ function planControls({ onChange, ask }) {
       at(SITES[kind].slider).disabled = at(SITES[kind].block).disabled = blocks.length === 0;
     }
     at("method").options[0].textContent = detail.sites ? `learned (${detail.method})` : `${detail.method}, not trained`;
+    at("method").value = detail.first_method ?? "";
     at("text").value = detail.plan;
     return check({ isTyped: true });
   }

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 from tokenselect.plan import SelectionPlan
 from tokenselect.prediction.loaded import UNTRAINED
 from tokenselect.prediction.samples import NUM_SAMPLES, sample_label
-from tokenselect.web.catalogue import Catalogue, count_blocks, own_plan, own_sites
+from tokenselect.web.catalogue import Catalogue, count_blocks, own_method, own_plan, own_sites
 from tokenselect.web.limits import Limits
 from tokenselect.web.page import sample_picture
 from tokenselect.web.schemas import (
@@ -49,6 +49,7 @@ def model_routes(catalogue: Catalogue, limits: Limits) -> APIRouter:
             sites=own_sites(loaded),
             plan=own_plan(loaded),
             method=loaded.method,
+            first_method=own_method(loaded),
             input=[loaded.rule.frames, *loaded.rule.size],
             classes=len(loaded.class_names),
             notes=loaded.notes,

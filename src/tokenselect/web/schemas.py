@@ -53,6 +53,7 @@ class ModelDetail(ModelEntry):
     sites: list[str] | None = Field(description="with a trained selector; null for any")
     plan: str = Field(description="to begin with")
     method: str
+    first_method: str | None = Field(description="to begin with, where the own one is not trained")
     input: list[int] = Field(description="frames, height and width of a clip")
     classes: int
     notes: list[str]

@@ -12,7 +12,7 @@ from tokenselect.plan import SelectionPlan
 from tokenselect.prediction.explain import explain_video
 from tokenselect.prediction.samples import NUM_SAMPLES, open_sample, sample_label
 from tokenselect.visualization.report import story_of
-from tokenselect.web.catalogue import Catalogue, own_plan
+from tokenselect.web.catalogue import Catalogue, own_method, own_plan
 from tokenselect.web.errors import Missing
 from tokenselect.web.jobs import Tell
 from tokenselect.web.schemas import JobRequest
@@ -26,10 +26,12 @@ def explain(asked: JobRequest, catalogue: Catalogue, store: UploadStore, tell: T
     """Run a job: the story of a clip under the dense model and the plan asked for."""
     tell("loading the model")
     key = asked.model or next(iter(catalogue.offers))
-    plan = SelectionPlan.parse(own_plan(catalogue.open(key)) if asked.plan is None else asked.plan)
+    own = catalogue.open(key)
+    plan = SelectionPlan.parse(own_plan(own) if asked.plan is None else asked.plan)
+    method = asked.method or (own_method(own) if asked.plan is None else None)
     models = [catalogue.with_plan(key, SelectionPlan(), method=None)]
     if plan:
-        models.append(catalogue.with_plan(key, plan, method=asked.method))
+        models.append(catalogue.with_plan(key, plan, method=method))
     tell("reading the video")
     with open_named(asked.video, store) as (source, name):
         explanation = explain_video(
