@@ -31,11 +31,11 @@ def main() -> None:
     """Train all cells that are not done yet, then print and plot."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--plan", default="T0=3")
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=240)
     parser.add_argument("--dense", default="runs/synthetic_mvit_dense", help="run to start from")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--test-clips", type=int, default=400)
-    parser.add_argument("--every", type=int, default=10, help="steps between recalls")
+    parser.add_argument("--every", type=int, default=20, help="steps between recalls")
     parser.add_argument("--work", type=Path, default=Path("runs/topk_training"))
     parser.add_argument("--out", type=Path, default=RESULTS / "topk_training.json")
     settings = parser.parse_args()
@@ -80,7 +80,7 @@ def train_cell(method: str, seed: int, settings: argparse.Namespace) -> dict[str
     model = build_model(settings.dense, plan=settings.plan, method=method)
     selectors = list(model.token_selectors.parameters())
     backbone = [p for n, p in model.named_parameters() if not n.startswith("token_selectors.")]
-    groups = [{"params": selectors, "lr": 1e-3}, {"params": backbone, "lr": 1e-4}]
+    groups = [{"params": selectors, "lr": 2e-2}, {"params": backbone, "lr": 2e-4}]
     optimizer = torch.optim.AdamW(groups, weight_decay=0.05)
     recalls = [[0, recall(model)]]
     done = enumerate(batches(seed, settings.steps), start=1)
