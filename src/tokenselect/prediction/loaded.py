@@ -14,9 +14,10 @@ from tokenselect.insertion import insert_selectors, remove_selectors
 from tokenselect.insertion.insert import selectors_of
 from tokenselect.plan import SelectionPlan
 from tokenselect.prediction.clip_rule import ClipRule
+from tokenselect.selectors.build import METHODS, has_parameters
 
 SELECTORS = "token_selectors."
-UNTRAINED = ("random", "uniform", "attention", "motion", "novelty")  # methods that learn nothing
+UNTRAINED = tuple(method for method in METHODS if not has_parameters(method))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import re
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -92,9 +93,15 @@ def _samples(word: str, number: str | None) -> list[Video]:
 
 
 def _open_address(address: str, tell: Callable[[str], object]) -> FrameSource:
-    """Download to a file that is gone as soon as it is open."""
-    with tempfile.TemporaryDirectory() as folder:
-        return open_video(download(address, Path(folder), tell=tell))
+    """Download to a file that lives as long as what reads it: large ones are opened again."""
+    folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    try:
+        source = open_video(download(address, Path(folder.name), tell=tell))
+    except BaseException:
+        folder.cleanup()
+        raise
+    weakref.finalize(source, folder.cleanup)
+    return source
 
 
 def _tell_nobody(_: str) -> None:
