@@ -9,5 +9,6 @@ gets 1.4 × faster when 3 of 8 frames go.
     PYTHONPATH=src:. python -m benchmarks.speed --device cuda
 
 Everything is a ratio of things that take turns in one process. Finished parts stay in
-`results/speed.json`, so parts can be run one by one; `speed.txt` and the plots are drawn from it.
+`results/speed.json`, so parts can be run one by one; `speed.txt`, the plot and the tables of
+`docs/performance.md` are made of it.
 """

@@ -21,6 +21,7 @@ from benchmarks.speed.dense import (
 )
 from benchmarks.speed.growth import measure_growth, plot_growth
 from benchmarks.speed.limit import measure_blocks, measure_limit
+from benchmarks.speed.page import fill_page
 from benchmarks.speed.selected import (
     measure_optimized,
     measure_selected,
@@ -30,6 +31,7 @@ from benchmarks.speed.selected import (
 from benchmarks.speed.timing import Part, Row
 
 RESULTS = Path(__file__).parents[1] / "results"
+PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 PARTS: dict[str, Part] = {
     "limit": measure_limit,
     "dense": measure_dense,
@@ -48,7 +50,9 @@ PARTS: dict[str, Part] = {
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(speed.__doc__ or "").splitlines()[0])
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument(
+        "--parts", nargs="*", choices=PARTS, default=list(PARTS), help="none to write the page anew"
+    )
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--out", type=Path, default=RESULTS / "speed.json")
@@ -72,6 +76,8 @@ def main() -> None:
         settings.out.write_text(json.dumps(results, indent=1) + "\n")
         print(to_text(part, results[part]), flush=True)
     save_text(results, settings.out.with_suffix(".txt"))
+    if settings.out.parent == RESULTS:
+        fill_page(results, PAGE)
     if "growth" in results:
         plot_growth(results["growth"]["rows"], settings.out.with_name("speed_growth.png"))
     return None
