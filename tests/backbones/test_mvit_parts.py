@@ -7,6 +7,7 @@ from tokenselect.backbones.mvit import mvit_mini, parts
 from tokenselect.backbones.mvit.block import Block
 from tokenselect.backbones.mvit.parts import fill_in_parts, is_cpu_inference
 from tokenselect.grid import TokenGrid
+from tokenselect.profiling import count_macs
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 7, 8])
@@ -52,3 +53,9 @@ def test_logits_are_the_same_with_and_without_gradients(batch):
     plain = model(video)
     with torch.inference_mode():
         torch.testing.assert_close(model(video), plain.detach())
+
+
+def test_the_patch_embedding_is_counted():
+    with torch.device("meta"):
+        model = mvit_mini(frames=4, size=32)
+    assert count_macs(model, 1, 3, 4, 32, 32).by_module["patch"] == 2 * 8 * 8 * 24 * 3 * 3 * 5 * 5

@@ -138,10 +138,11 @@ def cut_patches(video: Tensor, patch: nn.Conv3d) -> Tensor:
 
     A kernel that lies channels last makes the convolution write them so.
     """
-    kernel = patch.weight
     if is_cpu_inference(video):
-        kernel = kernel.contiguous(memory_format=torch.channels_last_3d)
-    patches = F.conv3d(video, kernel, patch.bias, patch.stride, patch.padding)
+        kernel = patch.weight.contiguous(memory_format=torch.channels_last_3d)
+        patches = F.conv3d(video, kernel, patch.bias, patch.stride, patch.padding)
+    else:
+        patches = patch(video)
     return patches.permute(0, 2, 3, 4, 1).contiguous()
 
 
