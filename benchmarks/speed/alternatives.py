@@ -6,7 +6,7 @@ All keep the same number of tokens at the same place, so that multiply-adds are 
 import torch
 from torch import nn
 
-from benchmarks.speed.timing import Row, make_clips, time_forwards
+from benchmarks.speed.timing import Row, make_clips, medians, speed_up, time_forwards
 from benchmarks.torchvision_import import import_torchvision
 from tokenselect import create_model, insert_selectors
 from tokenselect.profiling import count_macs
@@ -49,10 +49,11 @@ def compare(build, ways: tuple[str, ...], video: torch.Tensor, repeats: int) -> 
         models[way] = insert_selectors(build(), plan, method=method)
     models = {way: model.eval().to(video.device) for way, model in models.items()}
     gmacs = {way: count_macs(model, *video.shape).gmacs for way, model in models.items()}
-    seconds = time_forwards(models, video, repeats)
+    rounds = time_forwards(models, video, repeats)
+    seconds = medians(rounds)
     return [
         {"way": way, "GMACs": gmacs[way], "seconds": seconds[way]}
-        | {"speed-up": seconds["dense"] / seconds[way]}
-        | {"realised": seconds["dense"] / seconds[way] * gmacs[way] / gmacs["dense"]}
+        | {"speed-up": speed_up(rounds, "dense", way)}
+        | {"realised": speed_up(rounds, "dense", way) * gmacs[way] / gmacs["dense"]}
         for way in models
     ]

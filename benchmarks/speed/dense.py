@@ -12,6 +12,8 @@ from benchmarks.speed.timing import (
     build,
     build_torchvision,
     make_clips,
+    medians,
+    speed_up,
     time_forwards,
 )
 from tokenselect import create_model
@@ -28,8 +30,8 @@ def measure_dense(repeats: int, device: torch.device) -> list[Row]:
         with torch.inference_mode():
             gap = (ours(video) - theirs(video)).abs().max().item()
         assert gap < 1e-4, f"logits differ by {gap}"
-        seconds = time_forwards({"ours": ours, "torchvision": theirs}, video, repeats)
-        ratio = seconds["torchvision"] / seconds["ours"]
+        rounds = time_forwards({"ours": ours, "torchvision": theirs}, video, repeats)
+        seconds, ratio = medians(rounds), speed_up(rounds, "torchvision", "ours")
         rate = batch * count_macs(ours, 1, *video.shape[1:]).gmacs / seconds["ours"]
         rows.append({"model": name, "batch": batch, "speed-up": ratio, **seconds})
         rows[-1] |= {"GMACs a second": rate, "largest gap of logits": f"{gap:.0e}"}
@@ -46,9 +48,10 @@ def measure_compiled(repeats: int, device: torch.device) -> list[Row]:
         with torch.inference_mode():
             gap = (compiled(video) - model(video)).abs().max().item()
         assert gap < 1e-4, f"logits differ by {gap}"
-        seconds = time_forwards({"eager": model, "compiled": compiled}, video, repeats)
-        ratio = seconds["eager"] / seconds["compiled"]
-        rows.append({"model": "mvit_b16", "plan": plan, "batch": 1, "speed-up": ratio, **seconds})
+        rounds = time_forwards({"eager": model, "compiled": compiled}, video, repeats)
+        ratio = speed_up(rounds, "eager", "compiled")
+        rows.append({"model": "mvit_b16", "plan": plan, "batch": 1, "speed-up": ratio})
+        rows[-1] |= medians(rounds)
     return rows
 
 

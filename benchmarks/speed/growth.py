@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.speed.timing import Row, build, make_clips, time_forwards
+from benchmarks.speed.timing import Row, build, make_clips, medians, speed_up, time_forwards
 from tokenselect.profiling import count_macs
 
 PLANS = ("dense", "T0_0.6-S4_0.9")
@@ -29,12 +29,13 @@ def measure_shape(batch: int, frames: int, size: int, repeats: int, device: torc
     """Time one shape of clips."""
     models = {plan: build("mvit_b16", plan, device, frames=frames, size=size) for plan in PLANS}
     video = make_clips(models["dense"], batch, device)
-    seconds = time_forwards(models, video, repeats)
+    rounds = time_forwards(models, video, repeats)
+    seconds = medians(rounds)
     row: Row = {"batch": batch, "frames": frames, "size": size}
     for plan, model in models.items():
         gmacs = batch * count_macs(model, 1, *video.shape[1:]).gmacs
         row |= {f"GMACs {plan}": gmacs, f"seconds {plan}": seconds[plan]}
-    ratio = seconds["dense"] / seconds[PLANS[1]]
+    ratio = speed_up(rounds, "dense", PLANS[1])
     return row | {
         "speed-up": ratio,
         "realised": ratio * row[f"GMACs {PLANS[1]}"] / row["GMACs dense"],

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.speed.timing import Row, build, make_clips, time_tasks
+from benchmarks.speed.timing import Row, build, make_clips, medians, time_rounds
 from tokenselect.insertion import selectors_of
 from tokenselect.profiling import count_macs
 
@@ -30,7 +30,7 @@ def measure_limit(repeats: int, device: torch.device) -> list[Row]:
         if device.type == "cpu":
             tasks["packed linear, GELU"] = _packed(layer, tokens)
         with torch.inference_mode():
-            seconds = time_tasks(tasks, 3 * repeats, device)
+            seconds = medians(time_rounds(tasks, 3 * repeats, device))
         rates = {name: n * inner * columns / took / 1e9 for name, took in seconds.items()}
         row = {"rows": n, "inner": inner, "columns": columns}
         rows.append(row | {f"{name}, GMACs/s": rate for name, rate in rates.items()})

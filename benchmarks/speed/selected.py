@@ -7,7 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.speed.timing import Row, build, make_clips, time_forwards, time_tasks
+from benchmarks.speed.timing import (
+    Row,
+    build,
+    make_clips,
+    medians,
+    speed_up,
+    time_forwards,
+    time_rounds,
+)
 from tokenselect import TokenGrid, create_model, optimize_for_inference
 from tokenselect.backbones.video_swin import VideoSwin, video_swin_b
 from tokenselect.profiling import count_macs
@@ -21,7 +29,7 @@ def measure_selected(repeats: int, device: torch.device) -> list[Row]:
     rows = []
     for batch in (1, 4):
         rows += compare_plans("mvit_b16", MVIT_PLANS, batch, repeats, device)
-    return rows + compare_plans("video_swin_b", ("T0_0.6",), 1, repeats, device)
+    return rows + compare_plans("video_swin_b", ("T0_0.6",), 1, repeats // 2, device)
 
 
 def measure_optimized(repeats: int, device: torch.device) -> list[Row]:
@@ -37,10 +45,11 @@ def compare_plans(
     models = {plan: build(name, plan, device) for plan in ("dense", *plans)}
     video = make_clips(models["dense"], batch, device)
     gmacs = {plan: count_macs(m, 1, *video.shape[1:]).gmacs for plan, m in models.items()}
-    seconds = time_forwards(models, video, repeats)
+    rounds = time_forwards(models, video, repeats if batch > 1 else 3 * repeats)
+    seconds = medians(rounds)
     rows = []
     for plan in plans:
-        ratio, macs = seconds["dense"] / seconds[plan], gmacs["dense"] / gmacs[plan]
+        ratio, macs = speed_up(rounds, "dense", plan), gmacs["dense"] / gmacs[plan]
         rows.append(
             {"model": name, "plan": plan, "batch": batch, "dense s": seconds["dense"]}
             | {"selected s": seconds[plan], "speed-up": ratio}
@@ -97,7 +106,7 @@ def measure_windows(repeats: int, device: torch.device) -> list[Row]:
     models = {case: KeepFrames(fitted if case[1] else padded, case[0]) for case in WINDOWS}
     video = make_clips(fitted, 1, device)
     gmacs = {case: count_macs(model, *video.shape).gmacs for case, model in models.items()}
-    seconds = time_forwards({str(case): m for case, m in models.items()}, video, repeats)
+    seconds = medians(time_forwards({str(k): m for k, m in models.items()}, video, repeats))
     whole = (16, True)
     return [
         {"token frames": case[0], "windows": "fitted" if case[1] else "padded"}
@@ -118,9 +127,9 @@ def measure_training(repeats: int, device: torch.device) -> list[Row]:
             video = make_clips(model, batch, device)
             labels = torch.zeros(batch, dtype=torch.long, device=device)
             steps[plan] = partial(train_step, model, optimizer, video, labels)
-        seconds = time_tasks(steps, repeats, device)
-        ratio = seconds["dense"] / seconds["T0_0.6"]
-        rows.append({"model": name, "batch": batch, "speed-up": ratio, **seconds})
+        rounds = time_rounds(steps, repeats, device)
+        ratio = speed_up(rounds, "dense", "T0_0.6")
+        rows.append({"model": name, "batch": batch, "speed-up": ratio, **medians(rounds)})
     return rows
 
 

@@ -1,5 +1,6 @@
 """Things that take turns, and the models that all parts build."""
 
+import statistics
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -36,20 +37,36 @@ def build_torchvision(name: str, device: torch.device) -> nn.Module:
     return getattr(models, PAIRS[name][0])().eval().to(device)
 
 
-def time_tasks(
+def time_rounds(
     tasks: dict[str, Callable[[], object]], repeats: int, device: torch.device
-) -> dict[str, float]:
-    """Time tasks in turns, each to the end of its work: median seconds."""
+) -> list[dict[str, float]]:
+    """Time tasks in turns, each to the end of its work: the seconds of every round."""
     if device.type == "cuda":
         tasks = {name: partial(_finish, task) for name, task in tasks.items()}
-    return measure_latency(tasks, repeats=repeats)
+    measure_latency(tasks, repeats=1, warmup=0)
+    return [measure_latency(tasks, repeats=1, warmup=0) for _ in range(repeats)]
 
 
-def time_forwards(models: dict[str, nn.Module], video: Tensor, repeats: int) -> dict[str, float]:
-    """Time one forward of each, in turns: median seconds."""
+def time_forwards(
+    models: dict[str, nn.Module], video: Tensor, repeats: int
+) -> list[dict[str, float]]:
+    """Time one forward of each, in turns: the seconds of every round."""
     with torch.inference_mode():
         tasks = {name: partial(model, video) for name, model in models.items()}
-        return time_tasks(tasks, repeats, video.device)
+        return time_rounds(tasks, repeats, video.device)
+
+
+def medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    """Give the median seconds of each task."""
+    return {name: statistics.median(turn[name] for turn in rounds) for name in rounds[0]}
+
+
+def speed_up(rounds: list[dict[str, float]], slow: str, fast: str) -> float:
+    """Say how many times faster one is: the median of the rounds' ratios.
+
+    A machine that slows down for some rounds is then fair to both.
+    """
+    return statistics.median(turn[slow] / turn[fast] for turn in rounds)
 
 
 def _finish(task: Callable[[], object]) -> None:
