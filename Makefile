@@ -7,8 +7,9 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint const
 .PHONY: demo test lint types docs clean
 
 demo: $(VENV)/.installed
-	$(BIN)/tokenselect profile mvit_mini --plan T0_0.6-S4_0.5
-	$(BIN)/python examples/01_insert.py
+	$(BIN)/tokenselect predict sample:3
+	$(BIN)/tokenselect visualize sample:3 --out kept.html
+	@echo "What was kept of the clip, and why: $(CURDIR)/kept.html"
 
 test: $(VENV)/.installed-dev lint types
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
