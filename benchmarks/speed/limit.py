@@ -13,6 +13,7 @@ from tokenselect.insertion import selectors_of
 from tokenselect.profiling import count_macs
 
 SHAPES = ((2509, 96, 384), (1568, 384, 1536), (392, 768, 3072), (6272, 512, 2048))
+SELECTORS = "token_selectors."
 PLANS = ("dense", "T0_0.6-S4_0.9", "T0_0.6", "S4_0.3")
 
 
@@ -48,19 +49,22 @@ def measure_blocks(repeats: int, device: torch.device) -> list[Row]:
     """Time the embedding, the selectors and groups of blocks of MViT-B16, with each plan."""
     models = {plan: build("mvit_b16", plan, device) for plan in PLANS}
     video = make_clips(models["dense"], 1, device)
-    spent = {
-        plan: [run_in_pieces(model, video) for _ in range(repeats + 1)][1:]
-        for plan, model in models.items()
-    }
+    spent: dict[str, list[dict[str, float]]] = {plan: [] for plan in PLANS}
+    for _ in range(repeats + 1):
+        for plan, model in models.items():
+            spent[plan].append(run_in_pieces(model, video))
     rows = []
     for plan, model in models.items():
         counts = count_macs(model, *video.shape).by_module
-        macs = {"embedding": counts["patch"], "selectors": counts.get("token_selectors", 0)}
+        chosen = [
+            count for name, count in counts.items() if name.count(".") == 1 and SELECTORS in name
+        ]
+        macs = {"embedding": counts["patch"], "selectors": sum(chosen)}
         for index in range(len(model.blocks)):
             group = group_of(index)
             macs[group] = macs.get(group, 0) + counts[f"blocks.{index}"]
         for piece in spent[plan][0]:
-            took = statistics.median(run[piece] for run in spent[plan])
+            took = statistics.median(run[piece] for run in spent[plan][1:])
             if took:
                 gmacs = macs.get(piece, 0) / 1e9
                 rows.append(
