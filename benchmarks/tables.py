@@ -87,7 +87,7 @@ def keep_results(folder: Path, name: str) -> None:
 def choose_lines(table: str, data: str) -> list[Line]:
     """Read a table's lines; where the truth is known, the best possible selection joins them."""
     lines = read_lines(LINES / f"{table}.yaml")
-    if data != "synthetic" or table not in ("methods", "joint", "frames", "single", "budgets"):
+    if data != "synthetic" or table not in ("methods", "single", "budgets"):
         return lines
     plans = dict.fromkeys(line.plan for line in lines)
     return [*lines, *(Line(plan, "oracle") for plan in plans)]

@@ -68,7 +68,8 @@ def without_unwritten(entry: dict[str, Any]) -> dict[str, Any] | None:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that lie elsewhere."""
     files.append(File.generated(config, "index.md", content=(ROOT / HOME).read_text()))
-    for path in [ROOT / name for name in OUTSIDE] + sorted((ROOT / RESULTS).iterdir()):
+    results = sorted(path for path in (ROOT / RESULTS).rglob("*") if path.is_file())
+    for path in [ROOT / name for name in OUTSIDE] + results:
         name = path.relative_to(ROOT).as_posix()
         files.append(File.generated(config, name, abs_src_path=str(path)))
     for name, modules in API.items():
