@@ -70,6 +70,27 @@ def test_a_full_cache_says_so_once_and_decodes(video, tmp_path, caplog):
     assert cache.num_bytes == 0
 
 
+def test_the_folder_is_not_counted_for_every_video(tmp_path, monkeypatch):
+    counted = []
+    size = ClipCache.num_bytes.fget
+    monkeypatch.setattr(ClipCache, "num_bytes", property(lambda c: counted.append(1) or size(c)))
+    cache = ClipCache(tmp_path / "cache")
+    for number in range(4):
+        path = str(tmp_path / f"{number}.mp4")
+        write_video(path, numbered_clip(3), fps=25, options={"preset": "ultrafast"})
+        cache.open(path)
+    assert len(counted) == 1 and len(os.listdir(cache.folder)) == 4
+
+
+def test_a_cache_that_fills_up_takes_what_still_fits(tmp_path):
+    cache = ClipCache(tmp_path / "cache", max_bytes=70_000)
+    for number in range(4):  # 27 kB each
+        path = str(tmp_path / f"{number}.mp4")
+        write_video(path, numbered_clip(3), fps=25, options={"preset": "ultrafast"})
+        cache.open(path)
+    assert len(os.listdir(cache.folder)) == 2 and cache.num_bytes <= 70_000
+
+
 def test_what_fails_while_writing_leaves_nothing(video, cache, monkeypatch):
     def fail(*arguments):
         raise OSError("no space left")

@@ -94,6 +94,7 @@ class ClipCache:
     ):
         self.folder, self.short_side, self.max_bytes = Path(folder), short_side, max_bytes
         self._has_warned = False
+        self._free_bytes = 0  # that this object may write before it counts the folder again
 
     def open(self, path: str) -> FrameSource:
         """Open the cached frames of a video, making them first if need be."""
@@ -127,7 +128,12 @@ class ClipCache:
     def _has_room_for(self, source: FrameSource) -> bool:
         height, width = self._cached_size(source)
         needed = source.num_frames * height * width * 3
-        if self.num_bytes + needed <= self.max_bytes:
+        if needed > self._free_bytes:
+            room = self.max_bytes - self.num_bytes
+            # others write, too: count again after a part of the room
+            self._free_bytes = max(room // 16, needed) if needed <= room else 0
+        if needed <= self._free_bytes:
+            self._free_bytes -= needed
             return True
         if not self._has_warned:
             self._has_warned = True
