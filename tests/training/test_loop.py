@@ -53,6 +53,14 @@ def test_training_lowers_the_loss(tmp_path):
     assert sum(losses[-4:]) < 0.8 * sum(losses[:4])
 
 
+def test_validation_may_wait_for_some_epochs_but_not_beyond_the_last(tmp_path):
+    trainer = tiny_trainer(tmp_path, epochs=5)
+    trainer.validate_every = 2
+    assert trainer.run() == {"top1": 0.5}
+    lines = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert [line["epoch"] for line in lines if line["kind"] == "val"] == [1, 3, 4]
+
+
 @pytest.mark.parametrize("ema", [None, 0.9])
 def test_a_run_resumed_within_an_epoch_ends_as_if_never_stopped(tmp_path, ema):
     tiny_trainer(tmp_path / "whole", ema=ema).run()

@@ -201,6 +201,7 @@ def build_trainer(recipe: Recipe, processes: Processes, *, changes: Changes = AS
         },
         checkpoint_seconds=60 * recipe.checkpoint_minutes,
         checkpoint_steps=recipe.checkpoint_steps,
+        validate_every=recipe.validate_every,
         set_epoch=clips.set_epoch,
         count_replaced=clips.count_replaced,
     )

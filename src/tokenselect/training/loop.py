@@ -40,6 +40,7 @@ class Trainer:
         epochs: passes over the data.
         validate: gives figures of the model as it is; the highest "top1" makes the best checkpoint.
         metadata: goes into each checkpoint's weights.
+        validate_every: epochs from one validation to the next, and to the end.
         checkpoint_seconds: time between checkpoints within an epoch.
         checkpoint_steps: steps between them, too, if given.
         set_epoch: makes the data set draw as in this epoch.
@@ -55,6 +56,7 @@ class Trainer:
     epochs: int
     validate: Callable[[nn.Module], dict[str, float]]
     metadata: dict[str, Any] = field(default_factory=dict)
+    validate_every: int = 1
     checkpoint_seconds: float = 600
     checkpoint_steps: int | None = None
     set_epoch: Callable[[int], object] = id
@@ -125,7 +127,10 @@ class Trainer:
         return main_process_says(time.monotonic() - saved > self.checkpoint_seconds)
 
     def finish_epoch(self, epoch: int, report: RunReport) -> dict[str, float]:
-        """Validate, report and write a checkpoint."""
+        """Validate if it is time to, report and write a checkpoint."""
+        if (epoch + 1) % self.validate_every and epoch + 1 < self.epochs:
+            self.save(is_best=False)
+            return {}
         with self.learner.averaged():
             figures = self.validate(self.learner.model)
         replaced = self.count_replaced()

@@ -140,6 +140,7 @@ class Recipe:
         device: None takes the accelerator if there is one.
         threads: of torch on the CPU; None leaves torch's choice.
         runs: folder of all runs.
+        validate_every: epochs from one validation to the next; the last epoch always ends with one.
         checkpoint_minutes: a checkpoint is written this often, and after every epoch.
         checkpoint_steps: also after every so many steps; None does not count steps.
     """
@@ -155,6 +156,7 @@ class Recipe:
     device: str | None = None
     threads: int | None = None
     runs: str = "runs"
+    validate_every: int = 1
     checkpoint_minutes: float = 10
     checkpoint_steps: int | None = None
 
