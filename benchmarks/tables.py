@@ -1,16 +1,18 @@
 """The paper's tables on small models: which lines are in each, and the command that fills it.
 
     tokenselect train recipes/lsa20_mvit_dense.yaml --data.root ROOT
-    python -m benchmarks.tables methods --data lsa20 --model mvit --root ROOT
+    python -m benchmarks.tables frames --data lsa20 --model mvit --root ROOT
 
-A line's cells are fine-tuned from one dense model, for equally long, with every seed. What is
-finished stays in `--work` and is shared by the tables; they land in `benchmarks/results/tables`.
+A line's cells are fine-tuned from one dense model, for equally long, with every seed; "{seed}" in
+`--dense` stands for the seed. What is finished stays in `--work` and is shared by the tables; they
+land in `benchmarks/results/tables`.
 """
 
 import argparse
 import json
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -23,6 +25,8 @@ from tokenselect.training.recipe import Recipe, read_recipe
 LINES = Path(__file__).parent / "tables"
 RESULTS = Path(__file__).parent / "results" / "tables"
 RECIPES = Path(__file__).parents[1] / "recipes"
+UNTRAINED = ("free",)  # the dense weights are tested as they are
+WITH_DENSE = ("joint",)  # the dense model is fine-tuned, too, to see what that alone gives
 TABLES = sorted(path.stem for path in LINES.glob("*.yaml"))
 
 
@@ -61,6 +65,8 @@ def fill(table: str, recipe: Recipe, settings: argparse.Namespace) -> None:
         dense=dense,
         lines=choose_lines(table, settings.data),
         seeds=range(settings.seeds),
+        is_trained=table not in UNTRAINED,
+        tunes_dense=table in WITH_DENSE,
     )
     run_comparison(
         wanted,
@@ -76,8 +82,10 @@ def fill(table: str, recipe: Recipe, settings: argparse.Namespace) -> None:
 def keep_results(folder: Path, name: str) -> None:
     """Copy a table to the results, without the places of this machine."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    for suffix in ("md", "png"):
-        shutil.copy(folder / f"comparison.{suffix}", RESULTS / f"{name}.{suffix}")
+    shutil.copy(folder / "comparison.png", RESULTS / f"{name}.png")
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
+    text = (folder / "comparison.md").read_text()
+    (RESULTS / f"{name}.md").write_text(f"{text}\nCode of commit {commit}.\n")
     values = json.loads((folder / "comparison.json").read_text())
     values["recipe"]["data"] |= {"root": None, "cache": None}
     values["recipe"]["model"] |= {"weights": None}
@@ -87,7 +95,7 @@ def keep_results(folder: Path, name: str) -> None:
 def choose_lines(table: str, data: str) -> list[Line]:
     """Read a table's lines; where the truth is known, the best possible selection joins them."""
     lines = read_lines(LINES / f"{table}.yaml")
-    if data != "synthetic" or table not in ("methods", "single", "budgets"):
+    if data != "synthetic" or table in UNTRAINED:
         return lines
     plans = dict.fromkeys(line.plan for line in lines)
     return [*lines, *(Line(plan, "oracle") for plan in plans)]

@@ -49,12 +49,32 @@ def test_a_comparison_trains_tests_and_writes_everything(compared):
     assert len(json.loads((folder / "comparison.json").read_text())["rows"]) == 5
 
 
-def test_a_broken_cell_is_reported_and_stops_no_other(compared):
+def test_a_method_that_cannot_be_at_a_site_is_not_applicable(compared):
     folder, found, ends = compared
-    assert "before block 0" in ends["T0_0.5.attention.s0"]
-    broken = found.rows[-1]
-    assert broken.top1 == [] and "before block 0" in broken.errors[0]
-    assert "Failed cells" in (folder / "comparison.md").read_text()
+    assert "T0_0.5.attention.s0" not in ends  # never run
+    refused = found.rows[-1]
+    assert refused.top1 == [] and refused.errors == [] and "before block 0" in refused.refusal
+    text = (folder / "comparison.md").read_text()
+    assert "| T0_0.5 | attention | N/A |" in text and "Not applicable:\n\n- T0_0.5 atten" in text
+    assert "not applicable: T0_0.5 attention" in (folder / "comparison.html").read_text()
+
+
+def test_a_broken_cell_is_reported_and_stops_no_other(tmp_path, monkeypatch):
+    train = job_module.train_recipe
+
+    def break_random(recipe, **more):
+        if recipe.model.method == "random":
+            raise RuntimeError("out of memory")
+        return train(recipe, **more)
+
+    monkeypatch.setattr(job_module, "train_recipe", break_random)
+    lines = cross(["T0_0.5"], ["random", "uniform"])
+    found = run(tiny_comparison(tmp_path, lines, seeds=[0], tunes_dense=False), repeats=0)
+    start, broken, whole = found.rows
+    assert start.top1 and whole.top1 and broken.top1 == []
+    assert broken.errors == ["seed 0: RuntimeError: out of memory"]
+    text = (tmp_path / "comparison.md").read_text()
+    assert "| T0_0.5 | random | failed |" in text and "Failed cells" in text
 
 
 def test_what_is_finished_is_not_done_again_and_what_is_missing_is(compared, monkeypatch):

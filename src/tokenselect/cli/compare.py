@@ -18,7 +18,7 @@ from tokenselect.comparison.job import Job
 from tokenselect.comparison.lines import Line, cross, parse_variants, read_lines
 from tokenselect.comparison.planning import Comparison
 from tokenselect.comparison.presets import default_dense, default_recipe
-from tokenselect.comparison.table import COLUMNS, row_texts
+from tokenselect.comparison.table import column_names, row_texts
 from tokenselect.training.recipe import Recipe, read_recipe
 
 
@@ -190,13 +190,14 @@ def show(found: Compared, *, title: str) -> None:
     if not console.is_terminal:
         console = Console(width=140)  # a file has room
     table = Table(title=title)
-    for number, column in enumerate(COLUMNS):
+    columns = column_names(found.rows)
+    for number, column in enumerate(columns):
         table.add_column(column, justify="left" if number < 2 else "right")
     before = None
     for row in found.rows:
         if before not in (None, row.plan):
             table.add_section()
-        table.add_row(*row_texts(row))
+        table.add_row(*row_texts(row, columns))
         before = row.plan
     console.print(table)
     for warning in found.warnings:

@@ -38,15 +38,26 @@ def backbone_mark(name: str, *, frames: int, size: int) -> str:
     return digest([shapes, count_macs(model, 1, 3, frames, size, size).total])
 
 
-@functools.cache
 def selector_mark(model: ModelRecipe, *, frames: int, size: int) -> str:
-    """Give the shapes of a model's selectors; a model that cannot be built fails in its cell."""
+    """Give the shapes of a model's selectors."""
+    return _try_building(model, frames, size)[0]
+
+
+def find_refusal(recipe: Recipe) -> str | None:
+    """Say why a recipe's method cannot be at a site of its plan, if it cannot."""
+    model = replace(recipe.model, weights=None, budgets=tuple(recipe.model.budgets))
+    return _try_building(model, recipe.data.frames, recipe.data.size)[1]
+
+
+@functools.cache
+def _try_building(model: ModelRecipe, frames: int, size: int) -> tuple[str, str | None]:
+    """Give a mark of the shapes, and why there are none."""
     try:
         with torch.device("meta"):
             built = build_model(model, num_classes=2, frames=frames, size=size)
-    except ValueError:
-        return "none"
-    return digest({name: list(value.shape) for name, value in built.state_dict().items()})
+    except ValueError as error:
+        return "none", str(error)
+    return digest({name: list(value.shape) for name, value in built.state_dict().items()}), None
 
 
 _marks: dict[str, str] = {}

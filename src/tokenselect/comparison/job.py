@@ -42,6 +42,7 @@ class Job:
         is_oracle: the selection is told the truth.
         needs: key of the job whose weights this one starts from.
         views: clips x crops of a test.
+        refusal: why the method cannot be at a site of the plan; such a job is not run.
     """
 
     key: str
@@ -52,11 +53,12 @@ class Job:
     is_oracle: bool = False
     needs: str | None = None
     views: str = "1x1"
+    refusal: str | None = None
 
     @property
     def is_done(self) -> bool:
-        """Tell whether all results are there."""
-        return all(Path(path).is_file() for path in self.results.values())
+        """Tell whether all results are there that can be."""
+        return bool(self.refusal) or all(Path(path).is_file() for path in self.results.values())
 
 
 def run_job(job: Job) -> None:

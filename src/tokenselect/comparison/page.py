@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from tokenselect.comparison.summary import Row
-from tokenselect.comparison.table import COLUMNS, row_texts
+from tokenselect.comparison.table import column_names, row_texts
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
@@ -23,7 +23,7 @@ img { max-width: 100%; background: white } code { overflow-wrap: anywhere }
 NOTES = (
     "top-1: mean ± standard deviation over the seeds. recall: share of what matters that a site "
     "keeps, where the truth is known. − random: points above random selection at the same plan, "
-    "with the 95 % interval over the clips, and p of the paired test."
+    "half of their 95 % interval over the clips, and p of the paired test; so for the others."
 )
 
 
@@ -48,16 +48,19 @@ def write_page(
     if figure is not None:
         data = base64.b64encode(figure.read_bytes()).decode()
         parts.append(f'<p><img alt="top-1 against GMACs" src="data:image/png;base64,{data}"></p>')
-    parts.append("<table><tr>" + "".join(f"<th>{escape(c)}</th>" for c in COLUMNS) + "</tr>")
+    columns = column_names(rows)
+    parts.append("<table><tr>" + "".join(f"<th>{escape(c)}</th>" for c in columns) + "</tr>")
     before = None
     for row in rows:
-        cells = "".join(f"<td>{escape(text)}</td>" for text in row_texts(row))
+        cells = "".join(f"<td>{escape(text)}</td>" for text in row_texts(row, columns))
         parts.append(f"<tr{' class=plan' if row.plan != before else ''}>{cells}</tr>")
         before = row.plan
     parts.append(f"</table><p>{escape(NOTES)}</p>")
     parts += [f'<p class="warning">{escape(text)}</p>' for text in warnings]
     errors = [f"{row.plan} {row.name}, {error}" for row in rows for error in row.errors]
     parts += [f'<p class="warning">failed: {escape(text)}</p>' for text in errors]
+    refused = [f"{row.plan} {row.name}: {row.refusal}" for row in rows if row.refusal]
+    parts += [f"<p>not applicable: {escape(text)}</p>" for text in refused]
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     head += f"<title>{escape(title)}</title><style>{STYLE}</style>"
     return f"<!doctype html><html><head>{head}</head><body>{''.join(parts)}</body></html>\n"

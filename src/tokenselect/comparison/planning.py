@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tokenselect.comparison.fingerprint import fingerprint
+from tokenselect.comparison.fingerprint import find_refusal, fingerprint
 from tokenselect.comparison.job import Job
 from tokenselect.comparison.lines import DENSE, ORACLE, START, Line
 from tokenselect.selectors.build import has_parameters
@@ -20,7 +20,15 @@ from tokenselect.weights.files import find_checkpoint
 
 VERSION = 1  # of how cells are trained and tested; another one makes all results anew
 LOADING = ("workers", "cache", "root")
-PLACES = ("name", "runs", "threads", "device", "checkpoint_minutes", "checkpoint_steps")
+PLACES = (
+    "name",
+    "runs",
+    "threads",
+    "device",
+    "validate_every",
+    "checkpoint_minutes",
+    "checkpoint_steps",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +43,7 @@ class Comparison:
         seeds: of every line.
         is_trained: fine-tune every line for equally long; else test the dense weights as they are.
         shares_dense: train one dense model, with the first seed, for all seeds.
+        tunes_dense: fine-tune the dense model, too, as a line of its own.
         views: clips x crops of a test.
         threads: of torch in each process.
     """
@@ -46,8 +55,14 @@ class Comparison:
     seeds: Sequence[int]
     is_trained: bool = True
     shares_dense: bool = False
+    tunes_dense: bool = True
     views: str = "1x1"
     threads: int = 1
+
+    @property
+    def dense_lines(self) -> list[Line]:
+        """The lines without selection that are fine-tuned like all others."""
+        return [Line(DENSE, DENSE)] if self.is_trained and self.tunes_dense else []
 
     def __post_init__(self) -> None:
         if not self.lines or not self.seeds:
@@ -68,13 +83,11 @@ def plan_jobs(wanted: Comparison) -> tuple[list[Job], Cells]:
     """List the jobs, those that others need first, and which cell is whose."""
     jobs: dict[str, Job] = {}
     cells: Cells = {}
-    dense_line = Line(DENSE, DENSE)
-    lines = [*([dense_line] if wanted.is_trained else []), *wanted.lines]
     for seed in wanted.seeds:
         start = dense_job(wanted, seed)
         jobs[start.key] = start
         cells[START, seed] = start
-        for line in lines:
+        for line in [*wanted.dense_lines, *wanted.lines]:
             made = line_job(wanted, line, seed, start)
             known = jobs.get(made.key, made)
             jobs[made.key] = replace(known, results=known.results | made.results)
@@ -101,6 +114,7 @@ def line_job(wanted: Comparison, line: Line, seed: int, start: Job) -> Job:
     """Make the job of a line's cell."""
     values = placed(wanted, wanted.recipe)
     values["seed"] = seed
+    values["validate_every"] = values["schedule"]["epochs"]  # the last weights count
     is_named = line.method not in (DENSE, ORACLE)
     values["model"] |= {"plan": line.plan, "method": line.method if is_named else "uniform"}
     for key, value in line.changes.items():
@@ -175,4 +189,5 @@ def finish_job(
         is_trained=is_trained,
         is_oracle=is_oracle,
         views=wanted.views,
+        refusal=find_refusal(recipe),
     )

@@ -34,6 +34,7 @@ class Row:
         against: rival's method to the paired comparison with it.
         minutes: of the training, mean over seeds.
         errors: of the cells without a result.
+        refusal: why the method cannot be at a site of the plan, if it cannot.
     """
 
     plan: str
@@ -48,6 +49,7 @@ class Row:
     against: dict[str, Paired] = field(default_factory=dict)
     minutes: float = 0.0
     errors: list[str] = field(default_factory=list)
+    refusal: str | None = None
 
     @property
     def mean(self) -> float:
@@ -71,14 +73,17 @@ class Row:
 
 def summarize(wanted: Comparison, cells: Cells, errors: Mapping[str, str]) -> list[Row]:
     """Gather the results of all cells, each line compared with its rivals."""
-    lines = [Line(DENSE, START), *([Line(DENSE, DENSE)] if wanted.is_trained else [])]
-    rows = [gather(line, wanted.seeds, cells, errors) for line in [*lines, *wanted.lines]]
+    lines = [Line(DENSE, START), *wanted.dense_lines, *wanted.lines]
+    rows = [gather(line, wanted.seeds, cells, errors) for line in lines]
     return [with_rivals(row, rows) for row in rows]
 
 
 def gather(line: Line, seeds: Sequence[int], cells: Cells, errors: Mapping[str, str]) -> Row:
     """Read the results of one line."""
     title = START if line.method == START else line.title
+    refusal = cells[title, seeds[0]].refusal
+    if refusal:
+        return Row(plan=line.plan, method=line.method, variant=line.variant, refusal=refusal)
     found: list[dict[str, Any]] = []
     failed: list[str] = []
     for seed in seeds:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tokenselect.comparison.summary import Row
+from tokenselect.comparison.significance import Paired
+from tokenselect.comparison.summary import RIVALS, Row
 
-COLUMNS = ("plan", "method", "top-1 %", "GMACs", "ms", "recall %", "− random", "p")
+COLUMNS = ("plan", "method", "top-1 %", "GMACs", "ms", "recall %")
 
 
-def row_texts(row: Row) -> list[str]:
-    """Give the text of each of `COLUMNS`."""
-    paired = row.against.get("random")
+def column_names(rows: Sequence[Row]) -> list[str]:
+    """Name the columns: one more for each rival that is in the table."""
+    met = [method for method in RIVALS if any(method in row.against for row in rows)]
+    return [*COLUMNS, *(f"− {method}" for method in met)]
+
+
+def row_texts(row: Row, columns: Sequence[str]) -> list[str]:
+    """Give the text of each column."""
     return [
         row.plan,
         row.name,
@@ -20,15 +26,22 @@ def row_texts(row: Row) -> list[str]:
         "–" if math.isnan(row.gmacs) else f"{row.gmacs:.4g}",
         "–" if row.milliseconds is None else f"{row.milliseconds:.1f}",
         ", ".join(f"{site} {100 * share:.0f}" for site, share in row.recall.items()) or "–",
-        f"{100 * paired.difference:+.1f} [{100 * paired.low:+.1f}, {100 * paired.high:+.1f}]"
-        if paired
-        else "–",
-        f"{paired.p:.2g}" if paired else "–",
+        *(describe_lead(row.against.get(name[2:])) for name in columns[len(COLUMNS) :]),
     ]
+
+
+def describe_lead(paired: Paired | None) -> str:
+    """Give points, half of their 95 % interval, and p."""
+    if paired is None:
+        return "–"
+    half = 50 * (paired.high - paired.low)
+    return f"{100 * paired.difference:+.1f} ± {half:.1f} (p {paired.p:.1g})"
 
 
 def describe_accuracy(row: Row) -> str:
     """Give mean ± deviation, and how many cells failed."""
+    if row.refusal:
+        return "N/A"
     if not row.top1:
         return "failed"
     spread = "" if row.deviation is None else f" ± {100 * row.deviation:.1f}"
@@ -41,13 +54,16 @@ def write_markdown(
 ) -> str:
     """Write the table with the command that made it, errors and warnings."""
     lines = [f"# {title}", "", f"`{command}`", ""]
-    lines += ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
-    lines += ["| " + " | ".join(row_texts(row)) + " |" for row in rows]
+    columns = column_names(rows)
+    lines += ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+    lines += ["| " + " | ".join(row_texts(row, columns)) + " |" for row in rows]
     seeds = sorted({seed for row in rows for seed in row.seeds})
     clips = max((len(text) for row in rows for text in row.answers), default=0)
     lines += ["", f"Seeds {', '.join(map(str, seeds))}; {clips} test clips."]
     errors = [f"{row.plan} {row.name}, {error}" for row in rows for error in row.errors]
-    for heading, texts in (("Warnings", warnings), ("Failed cells", errors)):
+    refused = [f"{row.plan} {row.name}: {row.refusal}" for row in rows if row.refusal]
+    lists = {"Warnings": warnings, "Failed cells": errors, "Not applicable": refused}
+    for heading, texts in lists.items():
         if texts:
             lines += ["", f"{heading}:", "", *(f"- {text}" for text in texts)]
     return "\n".join(lines) + "\n"
