@@ -19,12 +19,14 @@ from benchmarks.speed.dense import (
     measure_memory,
     print_peak,
 )
+from benchmarks.speed.gains import measure_gains
 from benchmarks.speed.growth import measure_growth, plot_growth
 from benchmarks.speed.limit import measure_blocks, measure_limit
 from benchmarks.speed.page import fill_page
 from benchmarks.speed.selected import (
     measure_optimized,
     measure_selected,
+    measure_throughput,
     measure_training,
     measure_windows,
 )
@@ -43,7 +45,9 @@ PARTS: dict[str, Part] = {
     "compiled": measure_compiled,
     "growth": measure_growth,
     "alternatives": measure_alternatives,
-    "optimized": measure_optimized,  # the last: it changes the process
+    "optimized": measure_optimized,  # the last ones: they change the process
+    "throughput": measure_throughput,
+    "gains": measure_gains,
 }
 
 

@@ -21,6 +21,12 @@ from tokenselect.backbones.video_swin import VideoSwin, video_swin_b
 from tokenselect.profiling import count_macs
 
 MVIT_PLANS = ("T0_0.6-S4_0.9", "T0_0.6", "S4_0.3")
+PAPER = {  # Table 7: GFLOPs and videos a second on a GPU
+    "dense": (70.5, 79.3),
+    "T0_0.9-S4_0.9": (56.4, 96.5),
+    "T0_0.8-S4_0.9": (47.2, 112.9),
+    "T0_0.6-S4_0.9": (38.1, 129.7),
+}
 WINDOWS = ((16, True), (13, True), (10, True), (8, True), (13, False), (10, False))
 
 
@@ -36,6 +42,25 @@ def measure_optimized(repeats: int, device: torch.device) -> list[Row]:
     """Compare them again after `optimize_for_inference`, which changes the whole process."""
     optimize_for_inference(nn.Identity())
     return measure_selected(repeats, device)
+
+
+def measure_throughput(repeats: int, device: torch.device) -> list[Row]:
+    """Compare clips a second with the paper's Table 7, one clip at a time, memory kept."""
+    optimize_for_inference(nn.Identity())
+    models = {plan: build("mvit_b16", plan, device) for plan in PAPER}
+    video = make_clips(models["dense"], 1, device)
+    rounds = time_forwards(models, video, 2 * repeats)
+    seconds = medians(rounds)
+    rows = []
+    for plan, (gflops, throughput) in PAPER.items():
+        gmacs = count_macs(models[plan], *video.shape).gmacs
+        rows.append(
+            {"plan": plan, "GMACs": gmacs, "clips a second": 1 / seconds[plan]}
+            | {"speed-up": speed_up(rounds, "dense", plan)}
+            | {"paper's GFLOPs": gflops, "paper's videos a second": throughput}
+            | {"paper's speed-up": throughput / PAPER["dense"][1]}
+        )
+    return rows
 
 
 def compare_plans(

@@ -1,5 +1,6 @@
 """Things that take turns, and the models that all parts build."""
 
+import random
 import statistics
 from collections.abc import Callable
 from functools import partial
@@ -40,11 +41,19 @@ def build_torchvision(name: str, device: torch.device) -> nn.Module:
 def time_rounds(
     tasks: dict[str, Callable[[], object]], repeats: int, device: torch.device
 ) -> list[dict[str, float]]:
-    """Time tasks in turns, each to the end of its work: the seconds of every round."""
+    """Time tasks in turns, each to the end of its work: the seconds of every round.
+
+    The order changes from round to round: what one leaves in cache and memory meets another.
+    """
     if device.type == "cuda":
         tasks = {name: partial(_finish, task) for name, task in tasks.items()}
     measure_latency(tasks, repeats=1, warmup=0)
-    return [measure_latency(tasks, repeats=1, warmup=0) for _ in range(repeats)]
+    shuffled = random.Random(0)
+    orders = [shuffled.sample(list(tasks), len(tasks)) for _ in range(repeats)]
+    return [
+        measure_latency({name: tasks[name] for name in order}, repeats=1, warmup=0)
+        for order in orders
+    ]
 
 
 def time_forwards(

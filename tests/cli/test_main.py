@@ -1,6 +1,19 @@
+import sys
+
 import pytest
 
-from tokenselect.cli.main import spell_flags
+from tokenselect.cli import main as main_module
+from tokenselect.cli.main import main, spell_flags
+
+
+@pytest.mark.parametrize(("given", "kept"), [(None, [True]), (["--help"], [])])
+def test_a_process_of_our_own_keeps_its_memory_and_one_of_others_does_not(monkeypatch, given, kept):
+    asked = []
+    monkeypatch.setattr(main_module, "keep_freed_memory", lambda: asked.append(True))
+    monkeypatch.setattr(sys, "argv", ["tokenselect", "--help"])
+    with pytest.raises(SystemExit):
+        main(given)
+    assert asked == kept
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from tokenselect.cli.serve import serve
 from tokenselect.cli.train import run as run_training
 from tokenselect.cli.train import train
 from tokenselect.cli.visualize import visualize
+from tokenselect.inference import keep_freed_memory
 
 COMMANDS: dict[str, Any] = {
     "calibrate": calibrate,
@@ -37,7 +38,9 @@ COMMANDS: dict[str, Any] = {
 
 def main(arguments: list[str] | None = None) -> None:
     """Run `tokenselect`; a wrong value ends with its message and exit code 2, not a traceback."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:  # the process is ours: it may keep its memory from clip to clip
+        keep_freed_memory()
+        arguments = sys.argv[1:]
     try:
         if arguments[:1] == ["train"]:  # a recipe's file first, then its keys as options
             return run_training(arguments[1:])

@@ -22,6 +22,7 @@ from torch import nn
 
 from tokenselect.comparison.measure import measure_model
 from tokenselect.comparison.oracle import GUIDED, guide_clips, guide_model
+from tokenselect.inference import keep_freed_memory
 from tokenselect.training.build import AS_IT_IS
 from tokenselect.training.build_data import ClipSet, build_test_set
 from tokenselect.training.recipe import Recipe, recipe_from_dict
@@ -136,6 +137,7 @@ def end_with_parent() -> None:
 def main(path: str) -> None:
     """Run the job of a file."""
     end_with_parent()
+    keep_freed_memory()
     run_job(Job(**json.loads(Path(path).read_text())))
 
 
