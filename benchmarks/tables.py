@@ -26,7 +26,7 @@ LINES = Path(__file__).parent / "tables"
 RESULTS = Path(__file__).parent / "results" / "tables"
 RECIPES = Path(__file__).parents[1] / "recipes"
 UNTRAINED = ("free",)  # the dense weights are tested as they are
-WITH_DENSE = ("joint",)  # the dense model is fine-tuned, too, to see what that alone gives
+WITH_DENSE = ("decisive",)  # the dense model is fine-tuned, too, to see what that alone gives
 TABLES = sorted(path.stem for path in LINES.glob("*.yaml"))
 
 

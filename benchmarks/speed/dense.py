@@ -42,6 +42,7 @@ def measure_compiled(repeats: int, device: torch.device) -> list[Row]:
     """Compare models with themselves through `torch.compile`, logits checked to 1e-4."""
     rows = []
     for plan in ("dense", "T0_0.6-S4_0.9"):
+        torch.manual_seed(0)  # of untrained scores some are nearly equal: rounding may swap them
         model = build("mvit_b16", plan, device)
         compiled = torch.compile(model)
         video = make_clips(model, 1, device)
