@@ -1,5 +1,6 @@
 """The machine's limit, and where the time of a forward goes beside it."""
 
+import random
 import statistics
 import time
 from functools import partial
@@ -50,33 +51,46 @@ def measure_blocks(repeats: int, device: torch.device) -> list[Row]:
     models = {plan: build("mvit_b16", plan, device) for plan in PLANS}
     video = make_clips(models["dense"], 1, device)
     spent: dict[str, list[dict[str, float]]] = {plan: [] for plan in PLANS}
+    shuffled = random.Random(0)
     for _ in range(repeats + 1):
-        for plan, model in models.items():
-            spent[plan].append(run_in_pieces(model, video))
-    rows = []
+        for plan in shuffled.sample(PLANS, len(PLANS)):
+            spent[plan].append(run_in_pieces(models[plan], video))
+    rows: list[Row] = []
     for plan, model in models.items():
-        counts = count_macs(model, *video.shape).by_module
-        chosen = [
-            count for name, count in counts.items() if name.count(".") == 1 and SELECTORS in name
-        ]
-        macs = {"embedding": counts["patch"], "selectors": sum(chosen)}
-        for index in range(len(model.blocks)):
-            group = group_of(index)
-            macs[group] = macs.get(group, 0) + counts[f"blocks.{index}"]
+        macs = count_pieces(model, video)
         for piece in spent[plan][0]:
             took = statistics.median(run[piece] for run in spent[plan][1:])
             if took:
-                gmacs = macs.get(piece, 0) / 1e9
-                rows.append(
-                    {
-                        "plan": plan,
-                        "piece": piece,
-                        "GMACs": gmacs,
-                        "ms": 1e3 * took,
-                        "GMACs/s": gmacs / took,
-                    }
-                )
-    return rows
+                row = {"plan": plan, "piece": piece, "GMACs": macs[piece] / 1e9, "ms": 1e3 * took}
+                rows.append(row)
+        if plan != "dense":
+            rows.append(expect_whole(rows, plan))
+    return [row | {"GMACs/s": 1e3 * row["GMACs"] / row["ms"]} for row in rows]
+
+
+def count_pieces(model: nn.Module, video: Tensor) -> dict[str, int]:
+    """Count the multiply-adds of what `run_in_pieces` times."""
+    counts = count_macs(model, *video.shape).by_module
+    chosen = [count for name, count in counts.items() if name.count(".") == 1 and SELECTORS in name]
+    macs = {"embedding": counts["patch"], "selectors": sum(chosen)}
+    for index in range(len(model.blocks)):
+        group = group_of(index)
+        macs[group] = macs.get(group, 0) + counts[f"blocks.{index}"]
+    return macs
+
+
+def expect_whole(rows: list[Row], plan: str) -> Row:
+    """Say what a plan would take if each of its pieces ran at the dense model's rate."""
+    dense = {row["piece"]: row for row in rows if row["plan"] == "dense"}
+    ours = [row for row in rows if row["plan"] == plan]
+    took = [
+        row["ms"]
+        if row["piece"] not in dense
+        else dense[row["piece"]]["ms"] * row["GMACs"] / dense[row["piece"]]["GMACs"]
+        for row in ours
+    ]
+    gmacs = sum(row["GMACs"] for row in ours)
+    return {"plan": plan, "piece": "all, at the dense rates", "GMACs": gmacs, "ms": sum(took)}
 
 
 def group_of(block: int) -> str:
