@@ -45,7 +45,7 @@ def gmacs(model: VideoSwin) -> float:
         (video_swin_s, 49_816_678, 165.7),
         (video_swin_b, 88_048_984, 281.3),
         (video_swin_b_w16, 88_834_038, 320.4),
-        (video_swin_mini, 724_814, 0.254),
+        (video_swin_mini, 731_870, 0.2916),
     ],
 )
 def test_presets_have_their_published_size_and_cost(build, parameters, cost):

@@ -107,7 +107,7 @@ def video_swin_mini(
     drop_path: float = 0.0,
     dropout: float = 0.0,
 ) -> VideoSwin:
-    """Video Swin for tests and small data on a CPU."""
+    """Video Swin for tests and small data on a CPU; its windows span all 8 token frames."""
     return VideoSwin(
         num_classes=num_classes,
         frames=frames,
@@ -115,7 +115,7 @@ def video_swin_mini(
         channels=32,
         depths=(2, 4, 2),
         num_heads=(1, 2, 4),
-        window=(4, 4, 4),
+        window=(8, 4, 4),
         fit_windows=fit_windows,
         drop_path=drop_path,
         dropout=dropout,
