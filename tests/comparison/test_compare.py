@@ -56,7 +56,7 @@ def test_a_method_that_cannot_be_at_a_site_is_not_applicable(compared):
     assert refused.top1 == [] and refused.errors == [] and "before block 0" in refused.refusal
     text = (folder / "comparison.md").read_text()
     assert "| T0_0.5 | attention | N/A |" in text and "Not applicable:\n\n- T0_0.5 atten" in text
-    assert "not applicable: T0_0.5 attention" in (folder / "comparison.html").read_text()
+    assert "Not applicable: T0_0.5 attention" in (folder / "comparison.html").read_text()
 
 
 def test_a_broken_cell_is_reported_and_stops_no_other(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from tokenselect.comparison.summary import Row
-from tokenselect.comparison.table import column_names, row_texts
+from tokenselect.comparison.table import column_names, list_gaps, row_texts
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
@@ -57,10 +57,8 @@ def write_page(
         before = row.plan
     parts.append(f"</table><p>{escape(NOTES)}</p>")
     parts += [f'<p class="warning">{escape(text)}</p>' for text in warnings]
-    errors = [f"{row.plan} {row.name}, {error}" for row in rows for error in row.errors]
-    parts += [f'<p class="warning">failed: {escape(text)}</p>' for text in errors]
-    refused = [f"{row.plan} {row.name}: {row.refusal}" for row in rows if row.refusal]
-    parts += [f"<p>not applicable: {escape(text)}</p>" for text in refused]
+    for heading, texts in list_gaps(rows).items():
+        parts += [f'<p class="warning">{heading}: {escape(text)}</p>' for text in texts]
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     head += f"<title>{escape(title)}</title><style>{STYLE}</style>"
     return f"<!doctype html><html><head>{head}</head><body>{''.join(parts)}</body></html>\n"

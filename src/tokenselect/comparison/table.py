@@ -49,6 +49,14 @@ def describe_accuracy(row: Row) -> str:
     return f"{100 * row.mean:.1f}{spread}{failed}"
 
 
+def list_gaps(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Say below a table which cells have no result, and why."""
+    return {
+        "Failed cells": [f"{row.plan} {row.name}, {error}" for row in rows for error in row.errors],
+        "Not applicable": [f"{row.plan} {row.name}: {row.refusal}" for row in rows if row.refusal],
+    }
+
+
 def write_markdown(
     rows: Sequence[Row], *, title: str, command: str, warnings: Sequence[str]
 ) -> str:
@@ -60,10 +68,7 @@ def write_markdown(
     seeds = sorted({seed for row in rows for seed in row.seeds})
     clips = max((len(text) for row in rows for text in row.answers), default=0)
     lines += ["", f"Seeds {', '.join(map(str, seeds))}; {clips} test clips."]
-    errors = [f"{row.plan} {row.name}, {error}" for row in rows for error in row.errors]
-    refused = [f"{row.plan} {row.name}: {row.refusal}" for row in rows if row.refusal]
-    lists = {"Warnings": warnings, "Failed cells": errors, "Not applicable": refused}
-    for heading, texts in lists.items():
+    for heading, texts in {"Warnings": warnings, **list_gaps(rows)}.items():
         if texts:
             lines += ["", f"{heading}:", "", *(f"- {text}" for text in texts)]
     return "\n".join(lines) + "\n"
