@@ -2,6 +2,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,11 @@ def test_validation_may_wait_for_some_epochs_but_not_beyond_the_last(tmp_path):
     assert trainer.run() == {"top1": 0.5}
     lines = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert [line["epoch"] for line in lines if line["kind"] == "val"] == [1, 3, 4]
+
+
+def test_a_validation_after_no_epoch_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="validate_every must be 1 epoch or more, got 0"):
+        replace(tiny_trainer(tmp_path), validate_every=0)
 
 
 @pytest.mark.parametrize("ema", [None, 0.9])

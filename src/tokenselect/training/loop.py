@@ -64,6 +64,10 @@ class Trainer:
     step: int = 0
     best: float = float("-inf")
 
+    def __post_init__(self) -> None:
+        if self.validate_every < 1:
+            raise ValueError(f"validate_every must be 1 epoch or more, got {self.validate_every}")
+
     @property
     def total_steps(self) -> int:
         """Steps of the whole run."""
