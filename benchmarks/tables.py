@@ -83,7 +83,8 @@ def keep_results(folder: Path, name: str) -> None:
     """Copy a table to the results, without the places of this machine."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     shutil.copy(folder / "comparison.png", RESULTS / f"{name}.png")
-    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
+    ask = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.check_output(ask, cwd=RESULTS, text=True).strip()
     text = (folder / "comparison.md").read_text()
     (RESULTS / f"{name}.md").write_text(f"{text}\nCode of commit {commit}.\n")
     values = json.loads((folder / "comparison.json").read_text())
