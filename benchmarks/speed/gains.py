@@ -95,9 +95,8 @@ def forward(built: nn.Module, video: Tensor, switch: Switch | None = None) -> Ca
 def convolve_copies(tokens: Tensor, weight: Tensor, *, thw: THW, stride: THW) -> Tensor:
     """Pool by head in a copy that has channels first, and copy back."""
     d, num_prefix = len(weight), tokens.shape[1] - math.prod(thw)
-    heads = (
-        tokens[:, num_prefix:].unflatten(1, thw).unflatten(-1, (-1, d))
-    )  # (b, t, h, w, heads, d)
+    patches = tokens[:, num_prefix:].unflatten(1, thw)
+    heads = patches.unflatten(-1, (-1, d))  # (b, t, h, w, heads, d)
     volume = heads.permute(0, 4, 5, 1, 2, 3).flatten(0, 1).contiguous()
     padding = [side // 2 for side in weight.shape[2:]]
     pooled = F.conv3d(volume, weight, stride=stride, padding=padding, groups=d)
