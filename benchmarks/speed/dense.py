@@ -41,8 +41,6 @@ def measure_dense(repeats: int, device: torch.device) -> list[Row]:
 def measure_compiled(repeats: int, device: torch.device) -> list[Row]:
     """Compare models with themselves through `torch.compile`, logits checked to 1e-4."""
     rows = []
-    # else the graph of the dense model would serve the selected one, whose selectors are hooks
-    torch._dynamo.config.skip_nnmodule_hook_guards = False
     for plan in ("dense", "T0_0.6-S4_0.9"):
         torch.manual_seed(0)  # of untrained scores some are nearly equal: rounding may swap them
         model = build("mvit_b16", plan, device)

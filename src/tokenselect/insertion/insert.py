@@ -6,6 +6,7 @@ from typing import Any, cast
 from torch import nn
 
 from tokenselect.adapters import Adapter, Removable, change_arguments, find_adapter
+from tokenselect.insertion.compiled_graphs import notice_hooks
 from tokenselect.insertion.grids import BlockGrid, follow_grids
 from tokenselect.insertion.hooks import AttentionProbe, SiteHook
 from tokenselect.ops.anchors import Pair
@@ -35,6 +36,11 @@ class TokenSelectors(nn.ModuleDict):
         self.adapter = adapter
         self.settings = settings
         self.handles: list[Removable] = []
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Come back from a copy or a file, hooks and all."""
+        super().__setstate__(state)
+        notice_hooks()
 
     def before(self, block: int) -> list[Selector]:
         """List the selectors in front of one block, in the order they run."""
@@ -157,6 +163,7 @@ def _attach(model: nn.Module, selectors: TokenSelectors, grids: Sequence[BlockGr
     example = next(model.parameters())
     selectors.to(device=example.device, dtype=example.dtype)
     selectors.train(model.training)
+    notice_hooks()
     attach_hooks(model, selectors, grids)
     model.add_module(CHILD, selectors)
 

@@ -1,0 +1,60 @@
+"""A dense and a selected model, compiled in one process, do not get each other's graphs."""
+
+import subprocess
+import sys
+
+import pytest
+
+BUILD = """
+import torch
+from tokenselect import create_model
+def build(plan):
+    torch.manual_seed(0)
+    return create_model("mvit_mini", plan=plan, num_classes=5).eval()
+def check(model):
+    compiled = torch.compile(model, backend="eager")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(clip), model(clip))
+clip = torch.randn(1, 3, 16, 64, 64)
+"""
+ORDERS = {
+    "both built before": """
+dense, selected = build(None), build("T0_0.5")
+check(dense)
+check(selected)
+""",
+    "dense compiled before": """
+check(build(None))
+check(build("T0_0.5"))
+""",
+    "selected compiled before": """
+check(build("T0_0.5"))
+check(build(None))
+""",
+    "selected from a file": """
+import io
+file = io.BytesIO()
+torch.save(build("T0_0.5"), file)
+torch._dynamo.config.skip_nnmodule_hook_guards = True  # as in a process that inserted nothing
+check(build(None))
+file.seek(0)
+check(torch.load(file, weights_only=False))
+""",
+    "two plans": """
+check(build("T0_0.5"))
+check(build("T0_0.25"))
+""",
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+def test_graphs_are_not_mixed_up(order: str) -> None:
+    # A process of its own: whether the compiler is loaded already is part of the case.
+    subprocess.run([sys.executable, "-c", BUILD + order], check=True, timeout=600)
+
+
+def test_compiler_is_not_imported() -> None:
+    code = "import sys; assert 'torch._dynamo' not in sys.modules"
+    subprocess.run(
+        [sys.executable, "-c", BUILD + 'build("T0_0.5")\n' + code], check=True, timeout=600
+    )
