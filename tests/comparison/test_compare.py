@@ -148,6 +148,18 @@ def test_a_variant_changes_the_recipe_and_the_key(tmp_path):
     assert again.key == base.key
 
 
+def test_the_scorer_counts_only_where_there_is_one(tmp_path):
+    lines = cross(["T0_0.5"], ["stts-exact", "uniform"])
+    _, before = plan_jobs(tiny_comparison(tmp_path, lines))
+    variants = {"other": {"model.scorer": "from-uniform"}}
+    changed = cross(["T0_0.5"], ["stts-exact", "uniform"], variants)
+    _, after = plan_jobs(tiny_comparison(tmp_path, changed))
+    learned, uniform = (
+        before[a.title, 1].key == after[b.title, 1].key for a, b in zip(lines, changed, strict=True)
+    )
+    assert uniform and not learned
+
+
 @pytest.mark.parametrize("text", ["sigma", "quiet:sigma", ":a=1"])
 def test_a_variant_that_cannot_be_read_is_refused(text):
     with pytest.raises(ValueError, match="a variant is name:key=value"):

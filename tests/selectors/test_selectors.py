@@ -85,6 +85,7 @@ def test_keeping_all_changes_nothing(site, is_training):
 )
 @pytest.mark.parametrize("method", ["stts-exact", "stts-sampled"])
 def test_little_noise_in_training_is_hard_selection(site, settings, method):
+    torch.manual_seed(0)
     selector = make_selector(site, method=method, sigma=1e-5, num_samples=8, **settings)
     patches = torch.randn(2, T, H, W, C)
     patches[..., 0] = torch.randperm(2 * T * H * W).reshape(2, T, H, W).float()
@@ -141,6 +142,46 @@ def test_frames_are_scored_alike_wherever_they_stand():
     scores = selector.scoring.score_frames(make_grid(patches), keep=3)
     moved = selector.scoring.score_frames(make_grid(patches[:, order]), keep=3)
     torch.testing.assert_close(moved, scores[:, order])
+
+
+@pytest.mark.parametrize("t", [1, 2, 5, 8, 9])
+def test_from_uniform_begins_as_uniform_frames(t):
+    grid = make_grid(torch.randn(2, t, H, W, C))
+    for keep in range(1, t + 1):
+        kept = [
+            build_selector(Site("T", 0, keep), channels=C, **settings).eval()(grid).tokens
+            for settings in ({"scorer": "from-uniform"}, {"method": "uniform"})
+        ]
+        assert torch.equal(*kept), (t, keep)
+
+
+@pytest.mark.parametrize("side", [(4, 3), (3, 3), (5, 2)])
+def test_from_uniform_begins_in_the_middle_of_the_picture(side):
+    grid = make_grid(torch.randn(2, T, H, W, C))
+    kept = [
+        build_selector(Site("S", 0, side), channels=C, **settings).eval()(grid).tokens
+        for settings in ({"scorer": "from-uniform"}, {"method": "uniform"})
+    ]
+    assert torch.equal(*kept)
+
+
+@pytest.mark.parametrize("site", [Site("T", 0, 2), Site("S", 0, (3, 3))])
+def test_from_uniform_learns_to_leave_it(site):
+    """The loss wants what lies at the edge: the last frames, or the last corner."""
+    torch.manual_seed(0)
+    selector = build_selector(site, channels=C, scorer="from-uniform", sigma=0.3).train()
+    patches = torch.randn(4, T, H, W, C)
+    marked = patches.clone()
+    where = (slice(None), slice(T - 2, T)) if site.kind == "T" else (..., slice(4, 7), slice(3, 6))
+    marked[(*where, slice(None))][..., 0] += 5.0
+    grid = make_grid(marked)
+    optimizer = torch.optim.Adam(selector.parameters(), lr=2e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        (-selector(grid).patches[..., 0].mean()).backward()
+        optimizer.step()
+    kept = selector.eval()(grid).patches
+    assert kept[..., 0].mean() > 4.0
 
 
 def test_nan_scores_are_refused():

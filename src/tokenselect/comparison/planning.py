@@ -13,9 +13,9 @@ from typing import Any
 from tokenselect.comparison.fingerprint import find_refusal, fingerprint
 from tokenselect.comparison.job import Job
 from tokenselect.comparison.lines import DENSE, ORACLE, START, Line
-from tokenselect.selectors.build import has_parameters
+from tokenselect.selectors.build import has_parameters, has_scorer
 from tokenselect.training.budgets import ANY
-from tokenselect.training.recipe import Recipe, recipe_from_dict
+from tokenselect.training.recipe import ModelRecipe, Recipe, recipe_from_dict
 from tokenselect.weights.files import find_checkpoint
 
 VERSION = 1  # of how cells are trained and tested; another one makes all results anew
@@ -176,6 +176,8 @@ def finish_job(
     content = {key: value for key, value in recipe.to_dict().items() if key not in PLACES}
     content["data"] = {k: v for k, v in content["data"].items() if k not in LOADING}
     content["model"] = {**content["model"], "weights": weights or content["model"]["weights"]}
+    if not has_scorer(recipe.model.method) or recipe.model.plan == DENSE:
+        content["model"]["scorer"] = ModelRecipe.scorer  # nothing depends on it
     text = json.dumps(
         [VERSION, fingerprint(recipe), content, is_trained, is_oracle, wanted.views], sort_keys=True
     )

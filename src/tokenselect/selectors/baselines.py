@@ -6,6 +6,7 @@ from torch import Tensor
 from tokenselect.grid import TokenGrid
 from tokenselect.ops.anchors import Pair, anchor_corners
 from tokenselect.selectors.scoring import Scoring
+from tokenselect.selectors.spread import central_patches, middles
 
 
 class RandomScoring(Scoring):
@@ -34,9 +35,8 @@ class UniformScoring(Scoring):
     def score_map(self, grid: TokenGrid) -> Tensor:
         """Score patches by how near they are to the centre."""
         t, h, w = grid.thw
-        rows = (torch.arange(h, device=grid.tokens.device) - (h - 1) / 2).square()
-        columns = (torch.arange(w, device=grid.tokens.device) - (w - 1) / 2).square()
-        return -(rows[:, None] + columns).expand(grid.tokens.shape[0], t, h, w)
+        scores = central_patches(h, w, grid.tokens.device)
+        return scores.expand(grid.tokens.shape[0], t, h, w)
 
     def score_patches(self, grid: TokenGrid, *, keep: int) -> Tensor:
         """Mark evenly spaced patches of each frame."""
@@ -122,7 +122,6 @@ def _random_like(grid: TokenGrid, *shape: int) -> Tensor:
 
 def _evenly_spaced(grid: TokenGrid, length: int, keep: int) -> Tensor:
     """Score 1 at the middles of `keep` equal parts of `length`, 0 elsewhere: (b, length)."""
-    middles = [(2 * part + 1) * length // (2 * keep) for part in range(keep)]
     scores = torch.zeros(length, device=grid.tokens.device)
-    scores[middles] = 1.0
+    scores[middles(length, keep)] = 1.0
     return scores.expand(grid.tokens.shape[0], -1)

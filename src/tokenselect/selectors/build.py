@@ -19,6 +19,7 @@ from tokenselect.selectors.relaxation import GumbelTopK, PerturbedTopK, Relaxati
 from tokenselect.selectors.scorer import ReleasedScorer, Scorer
 from tokenselect.selectors.scoring import (
     AnchorFeatureScoring,
+    FromUniformScoring,
     LearnedScoring,
     ReleasedScoring,
     Scoring,
@@ -43,7 +44,7 @@ UNLEARNED: dict[str, Callable[[], Scoring]] = {
 }
 WITHOUT_PARAMETERS = (*UNLEARNED, "merge")
 METHODS = (*LEARNED, "gumbel", "static", *WITHOUT_PARAMETERS)
-SCORERS = ("paper", "anchor-features", "released")
+SCORERS = ("paper", "anchor-features", "released", "from-uniform")
 
 
 def build_selector(
@@ -66,7 +67,8 @@ def build_selector(
         channels: width of the tokens there.
         method: one of `METHODS`.
         scorer: of the learned methods: the paper's; "anchor-features", which scores anchors by
-            their average features (Table 6); or "released", as in the authors' code.
+            their average features (Table 6); "released", as in the authors' code; or
+            "from-uniform", their network on top of uniform selection, which it begins as.
         sigma: noise of the smoothed Top-K to begin with.
         num_samples: perturbations, where they are sampled.
         stride: α, rows and columns between anchors; None for half the free room.
@@ -100,6 +102,11 @@ def build_selector(
 def has_parameters(method: str) -> bool:
     """Tell whether a method has weights of its own, which are nothing before they are trained."""
     return method in METHODS and method not in WITHOUT_PARAMETERS
+
+
+def has_scorer(method: str) -> bool:
+    """Tell whether a method looks at the tokens through a scorer network."""
+    return method in LEARNED or method == "gumbel"
 
 
 def _check_names(site: Site, method: str, scorer: str) -> None:
@@ -143,9 +150,10 @@ def _build_scoring(
                 "usual grid is not known"
             )
         return StaticScoring(site.kind, thw)
-    if scorer == "released":
+    if scorer in ("released", "from-uniform"):
         width = 2 * channels if site.kind == "T" else channels  # frames: average ‖ maximum
-        return ReleasedScoring(ReleasedScorer(width))
+        kind = ReleasedScoring if scorer == "released" else FromUniformScoring
+        return kind(ReleasedScorer(width))
     if scorer == "anchor-features":
         return AnchorFeatureScoring(Scorer(channels))
     return LearnedScoring(Scorer(channels))

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from tokenselect.grid import TokenGrid
 from tokenselect.ops.anchors import Pair, average_anchors
 from tokenselect.ops.rescale import rescale
+from tokenselect.selectors.spread import central_patches, spread_frames
 
 
 class Scoring(nn.Module):
@@ -42,9 +43,12 @@ class LearnedScoring(Scoring):
         self.network = network
 
     def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
-        """Score frames by their average patch."""
-        frames = grid.patches.mean(dim=(2, 3))  # (b, t, c)
-        return rescale(self.network(frames).float())
+        """Score frames by what `frame_features` says of them."""
+        return rescale(self.network(self.frame_features(grid)).float())
+
+    def frame_features(self, grid: TokenGrid) -> Tensor:
+        """Give the average patch of each frame: (b, t, c)."""
+        return grid.patches.mean(dim=(2, 3))
 
     def score_map(self, grid: TokenGrid) -> Tensor:
         """Score each frame's patches, rescaled frame by frame."""
@@ -71,13 +75,37 @@ class ReleasedScoring(LearnedScoring):
     Its network for frames is as wide as two tokens.
     """
 
-    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
-        """Score frames by their average and their largest patch."""
+    def frame_features(self, grid: TokenGrid) -> Tensor:
+        """Give the average and the largest patch of each frame: (b, t, 2c)."""
         patches = grid.patches
-        frames = torch.cat([patches.mean(dim=(2, 3)), patches.amax(dim=(2, 3))], dim=-1)
-        return rescale(self.network(frames).float())
+        return torch.cat([patches.mean(dim=(2, 3)), patches.amax(dim=(2, 3))], dim=-1)
 
     def score_anchors(self, grid: TokenGrid, *, side: Pair, stride: Pair) -> Tensor:
         """Average raw scores within each anchor, then rescale over the anchors."""
         maps = self.raw_scores(grid).unflatten(2, grid.thw[1:])
         return rescale(average_anchors(maps, side, stride))
+
+
+class FromUniformScoring(ReleasedScoring):
+    """Begins as uniform selection and learns what to change: the network's scores come on top.
+
+    Scores of an untrained network are stretched to [0, 1] like any others, and a frame that chance
+    put far above the rest is never let go: with σ at a tenth, noise does not reach it. Here the
+    network begins at 0, and the evenly spread frames, or the middle of the picture, lead.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__(network)
+        last = [part for part in network.modules() if isinstance(part, nn.Linear)][-1]
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+
+    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
+        """Score frames: the network's answer on top of evenly spread ones."""
+        start = spread_frames(grid.thw[0], keep, grid.tokens.device)
+        return rescale(self.network(self.frame_features(grid)).float() + start)
+
+    def raw_scores(self, grid: TokenGrid) -> Tensor:
+        """Score patches: the network's answer on top of their nearness to the centre."""
+        start = central_patches(*grid.thw[1:], device=grid.tokens.device)
+        return super().raw_scores(grid) + start.flatten()
