@@ -15,7 +15,7 @@ from tokenselect.training.recipe import (
 
 def default_recipe(dataset: str) -> Recipe:
     """Give a fine-tuning that two cores finish: of synthetic actions, or of a folder of videos."""
-    schedule = ScheduleRecipe(epochs=4, warmup_epochs=0.5, rate=1e-3, backbone_factor=0.3)
+    schedule = ScheduleRecipe(epochs=4, warmup_epochs=0.5, rate=2e-2, backbone_factor=0.01)
     if dataset == "synthetic":
         data = DataRecipe(size=64, train_clips=2000, val_clips=200, test_clips=800)
         augmentation = AugmentationRecipe(mixup=0.0, cutmix=0.0, label_smoothing=0.0)
@@ -34,7 +34,7 @@ def default_recipe(dataset: str) -> Recipe:
     return Recipe(
         name="comparison",
         data=data,
-        model=ModelRecipe(name="mvit_mini"),
+        model=ModelRecipe(name="mvit_mini", scorer="from-uniform"),
         augmentation=augmentation,
         schedule=schedule,
     )
@@ -43,6 +43,6 @@ def default_recipe(dataset: str) -> Recipe:
 def default_dense(tuning: Recipe) -> Recipe:
     """Give the training from scratch before a fine-tuning: longer, all weights at the full rate."""
     schedule = replace(
-        tuning.schedule, epochs=4 * tuning.schedule.epochs, rate=2e-3, backbone_factor=1.0
+        tuning.schedule, epochs=4 * tuning.schedule.epochs, rate=8e-4, backbone_factor=1.0
     )
     return replace(tuning, schedule=schedule)
