@@ -8,7 +8,7 @@ from tokenselect.backbones.video_swin import VideoSwin
 from tokenselect.insertion import insert_selectors
 
 
-def tiny_mvit(plan: str, *, method: str = "stts") -> nn.Module:
+def tiny_mvit(plan: str, *, method: str = "stts", scorer: str = "paper") -> nn.Module:
     model = MViT(
         num_classes=5,
         frames=8,
@@ -19,7 +19,7 @@ def tiny_mvit(plan: str, *, method: str = "stts") -> nn.Module:
         q_strides={1: (1, 2, 2)},
         kv_stride=(1, 2, 2),
     )
-    return scramble(insert_selectors(model, plan, method=method))
+    return scramble(insert_selectors(model, plan, method=method, scorer=scorer))
 
 
 def tiny_swin(plan: str) -> nn.Module:

@@ -40,7 +40,12 @@ def test_a_model_in_training_is_exported_as_in_evaluation_and_stays_in_training(
 
 
 @pytest.mark.parametrize(
-    "build", [partial(tiny_mvit, "T0=3-S1=4x5"), partial(tiny_swin, "T0=3-S1=4x5")]
+    "build",
+    [
+        partial(tiny_mvit, "T0=3-S1=4x5"),
+        partial(tiny_mvit, "T0=3-S1=4x5", scorer="from-uniform"),
+        partial(tiny_swin, "T0=3-S1=4x5"),
+    ],
 )
 def test_an_onnx_file_gives_the_models_logits_in_onnxruntime(build, tmp_path):
     pytest.importorskip("onnxscript")
