@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 ENVELOPE = 0.9  # under 1, so that frames in the middle of a part stay above all others
+STEEPNESS = 4.0  # of patches: regions are averages, whose scores lie closer together
 
 
 def middles(length: int, keep: int) -> list[int]:
@@ -24,8 +25,9 @@ def spread_frames(length: int, keep: int, device: torch.device) -> Tensor:
 
 
 def central_patches(h: int, w: int, device: torch.device) -> Tensor:
-    """Score patches by how near they are to the centre, from −1 in the corners: (h, w)."""
-    return -(from_centre(h, device).square()[:, None] + from_centre(w, device).square()) / 2
+    """Score patches by how near they are to the centre, from −4 in the corners: (h, w)."""
+    rows, columns = from_centre(h, device).square(), from_centre(w, device).square()
+    return -STEEPNESS * (rows[:, None] + columns) / 2
 
 
 def from_centre(length: int, device: torch.device) -> Tensor:
