@@ -27,6 +27,7 @@ RESULTS = Path(__file__).parent / "results" / "tables"
 RECIPES = Path(__file__).parents[1] / "recipes"
 UNTRAINED = ("free",)  # the dense weights are tested as they are
 WITH_DENSE = ("decisive",)  # the dense model is fine-tuned, too, to see what that alone gives
+UNSAID = ("--work", "--dense", "--workers", "--repeats")  # no result depends on them
 TABLES = sorted(path.stem for path in LINES.glob("*.yaml"))
 
 
@@ -40,6 +41,7 @@ def main() -> None:
     parser.add_argument("--dense", help="run to start from; the recipe's weights if not given")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=15, help="of the timing; 0 leaves it out")
     parser.add_argument("--work", type=Path, default=Path("runs/tables"))
     settings = parser.parse_args()
     recipe = choose_recipe(settings)
@@ -73,6 +75,7 @@ def fill(table: str, recipe: Recipe, settings: argparse.Namespace) -> None:
         title=f"{table}: {recipe.model.name} on {settings.data}",
         command=shlex.join(["python", "-m", "benchmarks.tables", *without_paths(sys.argv[1:])]),
         workers=settings.workers,
+        repeats=settings.repeats,
         on_done=tell,
     )
     keep_results(folder, f"{settings.data}_{settings.model}_{table}")
@@ -106,11 +109,7 @@ def without_paths(words: list[str]) -> list[str]:
     """Say ROOT, not where this machine has the videos, and leave out where it works."""
     kept = []
     for before, word in zip(["", *words], words, strict=False):
-        if word in ("--work", "--dense", "--workers") or before in (
-            "--work",
-            "--dense",
-            "--workers",
-        ):
+        if word in UNSAID or before in UNSAID:
             continue
         kept.append("ROOT" if before == "--root" else word)
     return kept
