@@ -73,7 +73,7 @@ def fill(table: str, recipe: Recipe, settings: argparse.Namespace) -> None:
     run_comparison(
         wanted,
         title=f"{table}: {recipe.model.name} on {settings.data}",
-        command=shlex.join(["python", "-m", "benchmarks.tables", *without_paths(sys.argv[1:])]),
+        command=shlex.join(["python", "-m", "benchmarks.tables", table, *said(sys.argv[1:])]),
         workers=settings.workers,
         repeats=settings.repeats,
         on_done=tell,
@@ -105,11 +105,11 @@ def choose_lines(table: str, data: str) -> list[Line]:
     return [*lines, *(Line(plan, "oracle") for plan in plans)]
 
 
-def without_paths(words: list[str]) -> list[str]:
-    """Say ROOT, not where this machine has the videos, and leave out where it works."""
+def said(words: list[str]) -> list[str]:
+    """Give what a table's result depends on: ROOT, not where this machine has the videos."""
     kept = []
     for before, word in zip(["", *words], words, strict=False):
-        if word in UNSAID or before in UNSAID:
+        if word in (*UNSAID, *TABLES) or before in UNSAID:
             continue
         kept.append("ROOT" if before == "--root" else word)
     return kept
