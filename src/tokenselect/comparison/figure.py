@@ -9,6 +9,8 @@ from pathlib import Path
 from tokenselect.comparison.lines import DENSE, ORACLE, START
 from tokenselect.comparison.summary import Row
 
+BOUNDS = {DENSE: "D", START: "*", ORACLE: "^"}  # markers of the lines that are no method
+
 
 def can_draw() -> bool:
     """Tell whether matplotlib is there."""
@@ -29,16 +31,17 @@ def draw_figure(rows: Sequence[Row], path: Path, *, title: str) -> None:
             lines.setdefault(row.name, []).append(row)
     for name, points in lines.items():
         points.sort(key=lambda row: row.gmacs)
-        is_bound = points[0].method in (DENSE, START, ORACLE)
+        bound = BOUNDS.get(points[0].method)
         axes.errorbar(
             [row.gmacs for row in points],
             [100 * row.mean for row in points],
             yerr=[100 * (row.deviation or 0.0) for row in points],
             label=name,
-            marker="*" if is_bound else "o",
-            linestyle="--" if is_bound else "-",
+            color="black" if bound else None,
+            marker=bound or "o",
+            linestyle="--" if bound else "-",
             linewidth=1.4,
-            markersize=9 if is_bound else 4.5,
+            markersize=7 if bound else 4.5,
             capsize=2,
         )
     axes.set(xlabel="GMACs a view", ylabel="top-1 %", title=title)
