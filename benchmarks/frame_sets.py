@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 
 from tokenselect.grid import TokenGrid
 from tokenselect.selectors.scorer import ReleasedScorer
+from tokenselect.selectors.scoring import ReleasedScoring
 from tokenselect.selectors.spread import middles
 from tokenselect.training.build_data import ClipSet, build_test_set, build_train_set
 from tokenselect.training.recipe import read_recipe
@@ -80,6 +81,7 @@ def main() -> None:
 @torch.inference_mode()
 def try_sets(model: nn.Module, clips: ClipSet, sets: FrameSets, *, views: int = 1) -> Tried:
     """Run each clip with each set, `views` times anew."""
+    seen = ReleasedScoring(nn.Identity())  # what its network would be given
     features, losses, answers = [], [], []
     for view in range(views):
         clips.set_epoch(view)
@@ -87,7 +89,7 @@ def try_sets(model: nn.Module, clips: ClipSet, sets: FrameSets, *, views: int = 
             grid = model.embed(videos.flatten(0, videos.ndim - 5))
             logits = torch.stack([run_frames(model, grid, frames) for frames in sets], dim=1)
             wanted = labels[:, None].expand(-1, len(sets))
-            features.append(average_and_maximum(grid))
+            features.append(seen.frame_features(grid))
             losses.append(F.cross_entropy(logits.movedim(-1, 1), wanted, reduction="none"))
             answers.append((logits.argmax(dim=-1) == wanted).float())
     return Tried(torch.cat(features), torch.cat(losses), torch.cat(answers))
@@ -99,11 +101,6 @@ def run_frames(model: nn.Module, grid: TokenGrid, frames: Sequence[int]) -> Tens
     for block in model.blocks:
         kept = block(kept)
     return model.head(kept)
-
-
-def average_and_maximum(grid: TokenGrid) -> Tensor:
-    """Give what the released scorer sees: (b, t, 2c)."""
-    return torch.cat([grid.patches.mean(dim=(2, 3)), grid.patches.amax(dim=(2, 3))], dim=-1)
 
 
 def describe(sets: FrameSets, tried: Tried) -> str:
