@@ -90,8 +90,8 @@ class FromUniformScoring(ReleasedScoring):
     """Begins as uniform selection and learns what to change: the network's scores come on top.
 
     Scores of an untrained network are stretched to [0, 1] like any others, and a frame that chance
-    put far above the rest is never let go: with σ at a tenth, noise does not reach it. Here the
-    network begins at 0, and the evenly spread frames, or the middle of the picture, lead.
+    put several σ above the rest is hardly ever tried without. Here the network begins at 0, and the
+    evenly spread frames, or the middle of the picture, lead.
     """
 
     def __init__(self, network: nn.Module) -> None:
