@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from rich.progress import track
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -83,9 +84,10 @@ def try_sets(model: nn.Module, clips: ClipSet, sets: FrameSets, *, views: int = 
     """Run each clip with each set, `views` times anew."""
     seen = ReleasedScoring(nn.Identity())  # what its network would be given
     features, losses, answers = [], [], []
+    batches = DataLoader(clips.dataset, batch_size=20, collate_fn=clips.collate)
     for view in range(views):
         clips.set_epoch(view)
-        for videos, labels in DataLoader(clips.dataset, batch_size=20, collate_fn=clips.collate):
+        for videos, labels in track(batches, f"view {view + 1} of {views}", transient=True):
             grid = model.embed(videos.flatten(0, videos.ndim - 5))
             logits = torch.stack([run_frames(model, grid, frames) for frames in sets], dim=1)
             wanted = labels[:, None].expand(-1, len(sets))

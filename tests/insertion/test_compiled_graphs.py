@@ -11,8 +11,9 @@ from tokenselect import create_model
 def build(plan):
     torch.manual_seed(0)
     return create_model("mvit_mini", plan=plan, num_classes=5).eval()
+compiled_models = {}
 def check(model):
-    compiled = torch.compile(model, backend="eager")
+    compiled = compiled_models.setdefault(model, torch.compile(model, backend="eager"))
     with torch.no_grad():
         torch.testing.assert_close(compiled(clip), model(clip))
 clip = torch.randn(1, 3, 16, 64, 64)
@@ -43,6 +44,18 @@ check(torch.load(file, weights_only=False))
     "two plans": """
 check(build("T0_0.5"))
 check(build("T0_0.25"))
+""",
+    "plan of a compiled model": """
+from tokenselect import insert_selectors, remove_selectors, set_plan
+model = build(None)
+check(model)
+insert_selectors(model, "T0_0.5")
+check(model)
+set_plan(model, "T0_0.25")
+check(model)
+remove_selectors(model)
+check(model)
+torch.testing.assert_close(model(clip), build(None)(clip))
 """,
 }
 
