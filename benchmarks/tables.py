@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--data", default="synthetic", choices=["synthetic", "lsa20", "gestures5"])
     parser.add_argument("--model", default="mvit", choices=["mvit", "swin"])
     parser.add_argument("--root", help="folder of the videos")
-    parser.add_argument("--dense", help="run to start from; the recipe's weights if not given")
+    parser.add_argument("--dense", help="weights to start from; the dense run's last if not given")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=15, help="of the timing; 0 leaves it out")
@@ -59,8 +59,7 @@ def choose_recipe(settings: argparse.Namespace) -> Recipe:
 def fill(table: str, recipe: Recipe, settings: argparse.Namespace) -> None:
     """Train and test what is missing of a table, then write it."""
     folder = settings.work / f"{settings.data}_{settings.model}"
-    dense = settings.dense or recipe.model.weights
-    assert dense is not None
+    dense = settings.dense or f"{recipe.model.weights}/last"  # its last weights, chosen by nothing
     wanted = Comparison(
         folder=folder,
         recipe=recipe,

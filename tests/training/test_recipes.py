@@ -35,7 +35,7 @@ def test_a_recipe_opens_with_its_command_and_what_to_expect(path):
 
 def recipe_names_no_machine(path: Path) -> bool:
     recipe = read_recipe(path)
-    starts = [None, *(f"runs/{name}" for name in NAMES)]  # from nothing, or from another's run
+    starts = {f"runs/{name}{part}" for name in NAMES for part in ("", "/last")} | {None}
     return recipe.data.root is None and recipe.model.weights in starts
 
 
