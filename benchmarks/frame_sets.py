@@ -57,24 +57,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="lsa20", choices=["synthetic", "lsa20", "gestures5"])
     parser.add_argument("--root", help="folder of the videos")
-    parser.add_argument("--dense", required=True, help="run of a dense MViT")
+    parser.add_argument("--model", default="mvit", choices=["mvit", "swin"])
+    parser.add_argument("--dense", required=True, help="run of that dense model")
     parser.add_argument("--keep", type=int, default=3)
     parser.add_argument("--learn", action="store_true", help="teach a scorer the loss of every set")
     parser.add_argument("--seeds", type=int, default=3, help="of the scorer")
     settings = parser.parse_args()
     root = ["--data.root", settings.root] if settings.root else []
-    recipe = read_recipe(RECIPES / f"{settings.data}_mvit_dense.yaml", root)
+    recipe = read_recipe(RECIPES / f"{settings.data}_{settings.model}_dense.yaml", root)
     sets = list(combinations(range(recipe.data.frames // 2), settings.keep))
     model = load_trained(settings.dense).model
     tested = try_sets(model, build_test_set(recipe.data, "test"), sets)
-    text = f"python -m benchmarks.frame_sets --data {settings.data} --keep {settings.keep}"
+    text = f"python -m benchmarks.frame_sets --data {settings.data} --model {settings.model}"
+    text += f" --keep {settings.keep}"
     text += " --learn" * settings.learn + "\n\n" + describe(sets, tested)
     if settings.learn:
         clips = build_train_set(recipe.data, recipe.augmentation, seed=0)
         taught = try_sets(model, clips, sets, views=VIEWS)
         for seed in range(settings.seeds):
             text += describe_learnt(sets, taught, tested, seed)
-    name = f"frame_sets_{settings.data}_{settings.keep}.txt"
+    name = f"frame_sets_{settings.data}_{settings.model}_{settings.keep}.txt"
     (RESULTS / name).write_text(text)
     print(text)
 
