@@ -10,12 +10,12 @@ beside what it makes of its own, is lost in the weights, the rest in the choice.
 import argparse
 from pathlib import Path
 
-import torch
+from rich.progress import track
 from torch import nn
-from torch.utils.data import DataLoader
 
 from tokenselect import insert_selectors, remove_selectors
-from tokenselect.training.build_data import ClipSet, build_test_set
+from tokenselect.comparison.measure import measure_model
+from tokenselect.training.build_data import build_test_set
 from tokenselect.training.recipe import read_recipe
 from tokenselect.training.trained import load_trained
 
@@ -40,12 +40,13 @@ def main() -> None:
     text += "top-1 %\nweights  choice   " + " ".join(f"seed {i}" for i in range(settings.seeds))
     for weights, choice in (("learned", "learned"), ("learned", "uniform"), ("uniform", "uniform")):
         text += f"\n{weights}  {choice}  "
-        for seed in range(settings.seeds):
+        for seed in track(range(settings.seeds), f"{weights}, {choice}", transient=True):
             model = load_cell(runs, settings.plan, weights, seed)
             if choice != weights:
                 remove_selectors(model)
                 insert_selectors(model, settings.plan, method=choice)
-            text += f" {100 * top1(model.eval(), clips):6.1f}"
+            found = measure_model(model.eval(), clips, recipe.data)
+            text += f" {100 * found['top1']:6.1f}"
     (RESULTS / f"swap_choice_{settings.data}_{settings.plan}.txt").write_text(text + "\n")
     print(text)
 
@@ -58,16 +59,6 @@ def load_cell(runs: Path, plan: str, weights: str, seed: int) -> nn.Module:
     if not found:
         raise FileNotFoundError(f"no {pattern} in {runs}: run the table with this plan first")
     return load_trained(found[-1] / "last").model
-
-
-@torch.inference_mode()
-def top1(model: nn.Module, clips: ClipSet) -> float:
-    """Test the first view of every clip."""
-    right = 0
-    for videos, labels in DataLoader(clips.dataset, batch_size=20, collate_fn=clips.collate):
-        logits = model(videos.flatten(0, videos.ndim - 5))
-        right += int((logits.argmax(dim=-1) == labels).sum())
-    return right / len(clips.dataset)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ RESULTS = Path(__file__).parent / "results" / "tables"
 RECIPES = Path(__file__).parents[1] / "recipes"
 UNTRAINED = ("free",)  # the dense weights are tested as they are
 WITH_DENSE = ("decisive",)  # the dense model is fine-tuned, too, to see what that alone gives
-UNSAID = ("--work", "--dense", "--workers", "--repeats")  # no result depends on them
+UNSAID = ("--work", "--workers", "--repeats")  # no result depends on them
 TABLES = sorted(path.stem for path in LINES.glob("*.yaml"))
 
 
