@@ -29,3 +29,11 @@ def test_every_package_is_pinned():
 def test_the_public_names_are_there():
     assert all(hasattr(tokenselect, name) for name in tokenselect.__all__)
     assert tokenselect.__version__ == PROJECT["version"]
+
+
+def test_the_changelog_dates_all_versions_but_the_coming_one():
+    headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    versions, dates = zip(*(heading.split(" – ") for heading in headings), strict=True)
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", date) for date in dates[1:])
+    assert dates[0] == "unreleased" or re.fullmatch(r"\d{4}-\d\d-\d\d", dates[0])
+    assert PROJECT["version"].removesuffix(".dev0") in versions
