@@ -1,6 +1,8 @@
 """What people are told to install exists, and what the tests install is pinned."""
 
+import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -8,8 +10,23 @@ import tokenselect
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PINS = re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
+PINS = dict(re.findall(r"^([\w-]+)==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
 FREE = {"types-PyYAML"}  # stubs: nothing that runs depends on their version
+PACKAGES = {"yaml": "PyYAML", "PIL": "pillow", "pydantic": "fastapi", "starlette": "fastapi"}
+
+
+def declared_packages():
+    listed = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    return {re.split(r"[\[<>=]", line)[0] for lines in listed for line in lines}
+
+
+def imported_modules(path):
+    """Give the top-level names that a file imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.split(".")[0]
 
 
 def test_every_extra_that_is_named_exists():
@@ -21,9 +38,14 @@ def test_every_extra_that_is_named_exists():
 
 
 def test_every_package_is_pinned():
-    listed = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
-    names = {re.split(r"[\[<>=]", line)[0] for lines in listed for line in lines}
-    assert names - {*PINS, *FREE, "tokenselect"} == set()
+    assert declared_packages() - {*PINS, *FREE, "tokenselect"} == set()
+
+
+def test_every_package_that_is_imported_is_declared():
+    paths = (ROOT / "src").rglob("*.py")
+    imported = {name for path in paths for name in imported_modules(path)}
+    third_party = imported - sys.stdlib_module_names - {"tokenselect"}
+    assert {PACKAGES.get(name, name) for name in third_party} <= declared_packages()
 
 
 def test_the_public_names_are_there():
