@@ -1,10 +1,13 @@
-"""What people are told to install exists, and what the tests install is pinned."""
+"""What people are told to install exists, what the tests install is pinned, and CI tests it."""
 
 import ast
 import re
 import sys
 import tomllib
 from pathlib import Path
+
+import pytest
+import yaml
 
 import tokenselect
 
@@ -13,6 +16,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PINS = dict(re.findall(r"^([\w-]+)==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
 FREE = {"types-PyYAML"}  # stubs: nothing that runs depends on their version
 PACKAGES = {"yaml": "PyYAML", "PIL": "pillow", "pydantic": "fastapi", "starlette": "fastapi"}
+WORKFLOWS = [ROOT / f".github/workflows/{name}.yml" for name in ("docs", "release")]
+FORMS = [ROOT / f".github/ISSUE_TEMPLATE/{name}.yml" for name in ("bug", "feature", "question")]
 
 
 def declared_packages():
@@ -51,6 +56,30 @@ def test_every_package_that_is_imported_is_declared():
 def test_the_public_names_are_there():
     assert all(hasattr(tokenselect, name) for name in tokenselect.__all__)
     assert tokenselect.__version__ == PROJECT["version"]
+
+
+def test_ci_calls_targets_that_the_makefile_has():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    texts = [path.read_text() for path in [*WORKFLOWS, ROOT / ".ci/run"]]
+    called = [words for text in texts for words in re.findall(r"(?:run: |^)make (.+)$", text, re.M)]
+    assert called and {name for words in called for name in words.split()} <= targets
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_has_jobs_with_few_rights(path):
+    workflow = yaml.safe_load(path.read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
+        assert job["runs-on"] and all("uses" in step or "run" in step for step in job["steps"])
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_an_issue_form_asks_for_something(path):
+    form = yaml.safe_load(path.read_text())
+    fields = [field for field in form["body"] if field["type"] != "markdown"]
+    assert form["name"] and form["description"]
+    assert all(field["id"] and field["attributes"]["label"] for field in fields)
+    assert any(field["validations"]["required"] for field in fields if "validations" in field)
 
 
 def test_the_changelog_dates_all_versions_but_the_coming_one():
