@@ -1,4 +1,4 @@
-"""Copies the tables of `benchmarks/results/tables` into docs/results.md, between their marks.
+"""Writes the tables of `benchmarks/results/tables` into docs/: a page per data set, and a summary.
 
 python -m benchmarks.fill_results
 """
@@ -6,22 +6,109 @@ python -m benchmarks.fill_results
 import re
 from pathlib import Path
 
-TABLES = Path(__file__).parent / "results" / "tables"
-PAGE = Path(__file__).parents[1] / "docs" / "results.md"
-BLOCK = re.compile(r"<!-- table (\w+) -->\n.*?<!-- end -->", flags=re.DOTALL)
+LINES = Path(__file__).parent / "tables"
+RESULTS = Path(__file__).parent / "results" / "tables"
+DOCS = Path(__file__).parents[1] / "docs"
+
+# One page for each: the data set's name in commands and files, its title, what it holds.
+DATA = {
+    "synthetic": (
+        "synthetic actions",
+        "Moving shapes; three or four of eight token frames and one region decide the class, and "
+        "we know which ([training.md](training.md#synthetic-actions)). 1600 new clips per epoch "
+        "to train on, 800 to test.",
+    ),
+    "lsa20": (
+        "LSA-20",
+        "Twenty signs of Argentinian Sign Language (LSA64, Ronchetti 2016), 160×120. Signers 1–7 "
+        "to train on (700 clips), 8 to validate (100), 9 and 10 to test (200).",
+    ),
+    "gestures5": (
+        "gestures5",
+        "Five hand gestures in cluttered rooms. 663 clips to train on, 100 to test; there is no "
+        "validation part.",
+    ),
+}
+# The summary's rows: what is kept of what, the raw table, its plan.
+SUMMARY = [
+    ("synthetic, 2 of 8 frames", "synthetic_mvit_frames", "T0_0.25"),
+    ("synthetic, half the frames, half of each", "synthetic_mvit_joint", "T0_0.5-S4_0.5"),
+    ("LSA-20, 3 of 8 frames", "lsa20_mvit_decisive", "T0_0.4"),
+    ("LSA-20, half the frames, half of each", "lsa20_mvit_decisive", "T0_0.5-S4_0.5"),
+    ("LSA-20, 0.3 of each frame", "lsa20_mvit_space", "S2_0.3"),
+    ("gestures5, 3 of 8 frames", "gestures5_mvit_decisive", "T0_0.4"),
+    ("gestures5, half the frames, half of each", "gestures5_mvit_decisive", "T0_0.5-S4_0.5"),
+    ("Video Swin, synthetic, 3 of 8 frames", "synthetic_swin_temporal", "T0_0.4"),
+    ("Video Swin, LSA-20, 3 of 8 frames", "lsa20_swin_temporal", "T0_0.4"),
+    ("Video Swin, gestures5, 3 of 8 frames", "gestures5_swin_temporal", "T0_0.4"),
+]
+LEARNED = "stts-exact"
+MARKS = re.compile(r"(?<=<!-- summary -->\n).*?(?=\n<!-- end -->)", flags=re.DOTALL)
+LEGEND = (
+    "[comparing.md](comparing.md#what-the-columns-mean) explains the columns, "
+    "[results.md](results.md) says what the tables mean. N/A: the method cannot work at that site; "
+    "the raw file says why. `python -m benchmarks.fill_results` writes this page."
+)
 
 
-def read_table(name: str) -> str:
-    """Give a table without its heading: the command, the lines, the seeds, the warnings."""
-    return (TABLES / f"{name}.md").read_text().split("\n", maxsplit=2)[2].strip()
+def build_pages() -> dict[Path, str]:
+    """Give the text of every page that holds tables."""
+    findings = DOCS / "results.md"
+    pages = {DOCS / f"results_{data}.md": build_page(data) for data in DATA}
+    return pages | {findings: MARKS.sub(build_summary(), findings.read_text())}
 
 
-def fill(page: str) -> str:
-    """Put every table between its marks."""
-    return BLOCK.sub(
-        lambda found: f"<!-- table {found[1]} -->\n{read_table(found[1])}\n<!-- end -->", page
-    )
+def build_page(data: str) -> str:
+    """Put the tables of a data set one below the other."""
+    title, description = DATA[data]
+    sections = [build_section(path) for path in sorted(RESULTS.glob(f"{data}_*.md"))]
+    return "\n\n".join([f"# Tables: {title}", description, LEGEND, *sections]) + "\n"
+
+
+def build_section(path: Path) -> str:
+    """Give a table its heading, caption and command; link the raw files, which hold the rest."""
+    title, command, table, seeds, *_, commit = path.read_text().strip().split("\n\n")
+    heading = read_heading(title)
+    lines = (LINES / f"{heading.partition(':')[0]}.yaml").read_text()
+    caption = lines.partition("\n")[0].removeprefix("# ")
+    raw = f"../benchmarks/results/tables/{path.stem}"
+    files = f"Raw: [table and warnings]({raw}.md), [every clip]({raw}.json), [plot]({raw}.png)."
+    return "\n\n".join([f"## {heading}", caption, command, table, f"{seeds} {commit} {files}"])
+
+
+def read_heading(title: str) -> str:
+    """Leave the data set out of a table's title: "frames: mvit_mini"."""
+    return title.removeprefix("# ").partition(" on ")[0]
+
+
+def build_summary() -> str:
+    """Put learned selection beside what learns or looks at nothing, a row for each plan."""
+    columns = ("learned", "uniform", "static", "random", "dense", "learned − uniform")
+    lines = ["| data, tokens kept | " + " | ".join(columns) + " |", "|" + " --- |" * 7]
+    return "\n".join([*lines, *(build_row(*row) for row in SUMMARY)])
+
+
+def build_row(label: str, name: str, plan: str) -> str:
+    """Pick a plan's figures out of a raw table; the best selection is bold."""
+    title, _, table, *_ = (RESULTS / f"{name}.md").read_text().split("\n\n")
+    header, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    cells = {(row[0], row[1]): dict(zip(header, row, strict=True)) for row in rows}
+    selected = [cells[plan, method] for method in (LEARNED, "uniform", "static", "random")]
+    top1 = [to_mean(row["top-1 %"]) for row in selected]
+    best = max(top1, key=float)
+    shown = [f"**{value}**" if value == best else value for value in top1]
+    dense = to_mean(cells["dense", "start"]["top-1 %"])
+    gap = re.sub(r" ± [\d.]+", "", selected[0]["− uniform"])
+    anchor = read_heading(title).replace(": ", "-")
+    link = f"results_{name.partition('_')[0]}.md#{anchor}"
+    return "| " + " | ".join([f"{label} ([table]({link}))", *shown, dense, gap]) + " |"
+
+
+def to_mean(cell: str) -> str:
+    """Leave the deviation out: "97.1 ± 0.8" becomes "97.1"."""
+    return cell.partition(" ")[0]
 
 
 if __name__ == "__main__":
-    PAGE.write_text(fill(PAGE.read_text()))
+    for path, text in build_pages().items():
+        path.write_text(text)
