@@ -21,12 +21,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from tokenselect.grid import TokenGrid
-from tokenselect.selectors.scorer import ReleasedScorer
-from tokenselect.selectors.scoring import ReleasedScoring
-from tokenselect.selectors.spread import middles
-from tokenselect.training.build_data import ClipSet, build_test_set, build_train_set
+from tokenselect.selectors.scoring import ReleasedScorer, ReleasedScoring, middles
+from tokenselect.training.build import load_trained
+from tokenselect.training.data import ClipSet, build_test_set, build_train_set
 from tokenselect.training.recipe import read_recipe
-from tokenselect.training.trained import load_trained
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 RESULTS = Path(__file__).parent / "results"

@@ -24,10 +24,9 @@ import torch
 from torch import nn
 
 from tokenselect.export import OnnxModel, compare_answers
-from tokenselect.export.onnx_file import write_onnx
-from tokenselect.export.program import export_program
+from tokenselect.export.formats import export_program, write_onnx
+from tokenselect.measure.cost import count_macs
 from tokenselect.models import create_model
-from tokenselect.profiling import count_macs
 
 
 def build(model: str, plan: str) -> nn.Module:

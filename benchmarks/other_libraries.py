@@ -27,7 +27,7 @@ from torch import nn
 
 from benchmarks.torchvision_import import import_torchvision
 from tokenselect import insert_selectors
-from tokenselect.profiling import count_macs
+from tokenselect.measure.cost import count_macs
 
 Case = tuple[Callable[[], nn.Module], tuple[int, ...]]
 

@@ -14,10 +14,10 @@ from rich.progress import track
 from torch import nn
 
 from tokenselect import insert_selectors, remove_selectors
-from tokenselect.comparison.measure import measure_model
-from tokenselect.training.build_data import build_test_set
+from tokenselect.comparison.job import measure_model
+from tokenselect.training.build import load_trained
+from tokenselect.training.data import build_test_set
 from tokenselect.training.recipe import read_recipe
-from tokenselect.training.trained import load_trained
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 RESULTS = Path(__file__).parent / "results"

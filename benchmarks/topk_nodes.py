@@ -17,7 +17,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from tokenselect.ops.threshold_nodes import threshold_nodes
+from tokenselect.ops.threshold import threshold_nodes
 
 RESULTS = Path(__file__).parent / "results"
 SIZES = [(8, 3), (16, 6), (9, 1), (81, 1), (32, 16)]

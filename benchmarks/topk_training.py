@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from tokenselect import create_model, record_selections, set_sigma
 from tokenselect.data.synthetic import CLASS_NAMES, SyntheticActions
-from tokenselect.evaluation.selection_recall import frame_recall, tokenize_truth
+from tokenselect.measure.recall import frame_recall, tokenize_truth
 
 RESULTS = Path(__file__).parent / "results"
 METHODS = ("stts-exact", "stts-sampled", "stts-diagonal")

@@ -3,7 +3,7 @@
 import torch
 
 import tokenselect
-from tokenselect.profiling import count_macs
+from tokenselect.measure.cost import count_macs
 
 PLAN = "T0_0.6-S4_0.5"  # 0.6 of the frames, then half of each
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tokenselect import create_model, list_models
-from tokenselect.profiling import count_macs
+from tokenselect.measure.cost import count_macs
 
 
 @pytest.mark.parametrize("name", list_models())

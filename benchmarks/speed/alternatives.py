@@ -9,7 +9,7 @@ from torch import nn
 from benchmarks.speed.timing import Row, make_clips, medians, speed_up, time_forwards
 from benchmarks.torchvision_import import import_torchvision
 from tokenselect import create_model, insert_selectors
-from tokenselect.profiling import count_macs
+from tokenselect.measure.cost import count_macs
 
 WAYS = {  # of about 970 of the 1568 tokens of 8 × 14 × 14 kept: plan and method
     "frames scored (ours)": ("T0=5", "stts"),

@@ -17,7 +17,7 @@ from benchmarks.speed.timing import (
     time_forwards,
 )
 from tokenselect import create_model
-from tokenselect.profiling import count_macs
+from tokenselect.measure.cost import count_macs
 
 
 def measure_dense(repeats: int, device: torch.device) -> list[Row]:

@@ -11,11 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.speed.timing import Row, build, make_clips, medians, speed_up, time_rounds
-from tokenselect.backbones.mvit import attention, block, model, parts, pooling, products
+from tokenselect.backbones import fast_cpu as parts
+from tokenselect.backbones import fast_cpu as portions
+from tokenselect.backbones import fast_cpu as products
+from tokenselect.backbones.mvit import block, model
+from tokenselect.backbones.mvit import block as attention
+from tokenselect.backbones.mvit import block as pooling
 from tokenselect.backbones.mvit.convolution import THW
-from tokenselect.backbones.video_swin import attention as window_attention
-from tokenselect.backbones.video_swin import portions
-from tokenselect.inference import keep_freed_memory
+from tokenselect.backbones.video_swin import block as window_attention
+from tokenselect.inference.memory import keep_freed_memory
 
 Switch = Callable[[], AbstractContextManager[object]]  # off with the change while it is entered
 NO_PARTS = 2**40

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.speed.timing import Row, build, make_clips, medians, speed_up, time_forwards
-from tokenselect.profiling import count_macs
+from tokenselect.measure.cost import count_macs
 
 PLANS = ("dense", "T0_0.6-S4_0.9")
 SHAPES = {  # what grows: (batch, frames, size)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.speed.timing import Row, build, make_clips, medians, time_rounds
-from tokenselect.backbones.mvit.products import gelu_linear
+from tokenselect.backbones.fast_cpu import gelu_linear
 from tokenselect.insertion import selectors_of
-from tokenselect.profiling import count_macs
+from tokenselect.measure.cost import count_macs
 
 SHAPES = ((2509, 96, 384), (1568, 384, 1536), (392, 768, 3072), (6272, 512, 2048))
 SELECTORS = "token_selectors."

@@ -18,7 +18,7 @@ from benchmarks.speed.timing import (
 )
 from tokenselect import TokenGrid, create_model, optimize_for_inference
 from tokenselect.backbones.video_swin import VideoSwin, video_swin_b
-from tokenselect.profiling import count_macs
+from tokenselect.measure.cost import count_macs
 
 MVIT_PLANS = ("T0_0.6-S4_0.9", "T0_0.6", "S4_0.3")
 PAPER = {  # Table 7: GFLOPs and videos a second on a GPU

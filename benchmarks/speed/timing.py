@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from benchmarks.torchvision_import import import_torchvision
 from tokenselect import create_model
 from tokenselect.backbones import mvit, video_swin
-from tokenselect.profiling import measure_latency
+from tokenselect.measure.cost import measure_latency
 
 Row = dict[str, Any]
 Part = Callable[[int, torch.device], list[Row]]  # repeats and device to rows

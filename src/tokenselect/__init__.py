@@ -1,8 +1,9 @@
 """Token selection for video transformers: keep the frames and regions that matter."""
 
 from tokenselect.adapters import supported_models
+from tokenselect.checkpoints.model import load_model, save_model
 from tokenselect.grid import TokenGrid
-from tokenselect.inference import optimize_for_inference
+from tokenselect.inference.memory import optimize_for_inference
 from tokenselect.insertion import (
     insert_selectors,
     record_selections,
@@ -12,7 +13,6 @@ from tokenselect.insertion import (
 )
 from tokenselect.models import create_model, list_models
 from tokenselect.plan import SelectionPlan, Site
-from tokenselect.pretrained import load_model, save_model
 from tokenselect.selectors import Selection
 from tokenselect.weights import load_weights
 

@@ -5,7 +5,7 @@ from tests.contracts import hosts
 from tests.contracts.cuts import Cut, run_swin3d
 from tokenselect import insert_selectors, record_selections, remove_selectors
 from tokenselect.adapters import Arguments, find_adapter
-from tokenselect.profiling import count_macs
+from tokenselect.measure.cost import count_macs
 
 
 @torch.no_grad()

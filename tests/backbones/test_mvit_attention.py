@@ -6,11 +6,8 @@ from itertools import product
 import pytest
 import torch
 
-from tokenselect.backbones.mvit.attention import PooledAttention
-from tokenselect.backbones.mvit.block import Block
-from tokenselect.backbones.mvit.convolution import convolve_tokens
-from tokenselect.backbones.mvit.pooling import pool_maximum, pooled_thw
-from tokenselect.backbones.mvit.reading import keep_read
+from tokenselect.backbones.mvit.block import Block, PooledAttention, pool_maximum, pooled_thw
+from tokenselect.backbones.mvit.convolution import convolve_tokens, keep_read
 from tokenselect.grid import TokenGrid
 
 

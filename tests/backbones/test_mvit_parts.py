@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from tokenselect.backbones.mvit import mvit_mini, parts
+from tokenselect.backbones import fast_cpu as parts
+from tokenselect.backbones.fast_cpu import fill_in_parts, is_cpu_inference
+from tokenselect.backbones.mvit import mvit_mini
 from tokenselect.backbones.mvit.block import Block
-from tokenselect.backbones.mvit.parts import fill_in_parts, is_cpu_inference
 from tokenselect.grid import TokenGrid
-from tokenselect.profiling import count_macs
+from tokenselect.measure.cost import count_macs
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 7, 8])

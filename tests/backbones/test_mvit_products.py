@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from tokenselect.backbones.mvit.products import add_linear, gelu_linear
+from tokenselect.backbones.fast_cpu import add_linear, gelu_linear
 
 
 class Doubled(nn.Linear):

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from tokenselect.backbones import fast_cpu as portions
 from tokenselect.backbones.video_swin import (
     VideoSwin,
-    portions,
     video_swin_b,
     video_swin_b_w16,
     video_swin_mini,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tokenselect.backbones.video_swin.attention import WindowAttention
+from tokenselect.backbones.video_swin.block import WindowAttention
 
 
 def place_on_axis(i: int, side: int, largest: int, is_shifted: bool) -> tuple[int, bool]:

@@ -2,7 +2,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tokenselect.backbones.video_swin import portions
+from tokenselect.backbones import fast_cpu as portions
 from tokenselect.backbones.video_swin.biased_attention import attend
 
 

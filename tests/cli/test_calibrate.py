@@ -2,11 +2,10 @@ import json
 
 import pytest
 
+from tokenselect.checkpoints.model import open_model
 from tokenselect.cli.calibrate import print_table
 from tokenselect.cli.main import main
-from tokenselect.prediction.calibration import Calibration, Proposal
-from tokenselect.prediction.loading import open_model
-from tokenselect.prediction.recorded import PAPER
+from tokenselect.inference.calibrate import PAPER, Calibration, Proposal
 
 FOUND = Calibration(Proposal("dense", 70.6, 1.0), [Proposal("T0_0.6", 41.2, 0.6, 80.0, 77.5, True)])
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from tests.weights.models import scramble
+from tokenselect.checkpoints.model import save_model
 from tokenselect.cli import export as command
 from tokenselect.cli.main import main
 from tokenselect.export import Difference
 from tokenselect.models import create_model
-from tokenselect.pretrained import save_model
 
 SMALL = {"num_classes": 2, "frames": 4, "size": 32}
 

@@ -11,11 +11,11 @@ from tokenselect.comparison.compare import run_comparison
 from tokenselect.comparison.lines import Line, cross, parse_variants, read_lines
 from tokenselect.comparison.oracle import guide_clips, guide_model
 from tokenselect.comparison.planning import plan_jobs
-from tokenselect.comparison.summary import Row, warn, with_rivals
+from tokenselect.comparison.table import Row, warn, with_rivals
 from tokenselect.data.synthetic import SyntheticActions
+from tokenselect.measure.recall import measure_recall
 from tokenselect.models import create_model
-from tokenselect.training.build_data import ClipSet
-from tokenselect.training.recall import measure_recall
+from tokenselect.training.data import ClipSet
 
 LINES = cross(["T0_0.5"], ["stts-exact", "random", "attention"])
 

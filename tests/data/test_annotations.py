@@ -8,7 +8,7 @@ import pytest
 from tokenselect.data import Sample, TableLayout, read_annotations
 from tokenselect.data.annotation_table import matches
 from tokenselect.data.annotations import sniff_format
-from tokenselect.data.class_names import read_class_names
+from tokenselect.data.labels import read_class_names
 
 BESIDE = [folder / "shared" / "data" for folder in Path(__file__).parents]
 REAL = next((folder for folder in BESIDE if folder.exists()), BESIDE[3])

@@ -9,7 +9,7 @@ import torch
 
 from tests.data.numbered_frames import numbered_clip, read_numbers
 from tokenselect.data import ClipCache, VideoError, VideoReader, open_video, write_video
-from tokenselect.data import clip_cache as cache_module
+from tokenselect.data import cache as cache_module
 
 
 @pytest.fixture(name="video")

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-import tokenselect.data.decode as decode_module
 import tokenselect.data.packets as packets_module
+import tokenselect.data.video as decode_module
 from tests.data.numbered_frames import numbered_clip, read_numbers
 from tokenselect.data import FrameFolder, VideoReader, open_video, write_video
 from tokenselect.data.packets import open_stream

@@ -9,11 +9,11 @@ from tokenselect.data import (
     AUGMENTATIONS,
     EvalTransform,
     TrainTransform,
-    colors,
     randaugment,
     seeded_generator,
     transforms,
 )
+from tokenselect.data import randaugment as colors
 from tokenselect.data.draws import draw_uniform
 from tokenselect.data.randaugment import OPERATIONS
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from tests.small_models import tiny_mvit, tiny_swin
 from tokenselect.export import FORMATS, compare_answers, export_model, time_exported
-from tokenselect.export.program import ProgramModel, export_program, write_program
+from tokenselect.export.formats import ProgramModel, export_program, write_program
 from tokenselect.insertion import remove_selectors
 
 pytestmark = pytest.mark.slow  # tracing a model takes seconds, however small it is

@@ -5,7 +5,7 @@ import torch
 
 from tests.contracts.models import THIRD_PARTY, logits_of
 from tokenselect import create_model, insert_selectors, record_selections, set_plan
-from tokenselect.pretrained import load_model, save_model
+from tokenselect.checkpoints.model import load_model, save_model
 
 SIZES = {"num_classes": 5, "frames": 8, "size": 32}
 

@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenselect.ops.rescale import rescale
+from tokenselect.ops.noise import rescale
 
 FLOATS = st.floats(-100, 100, width=32)
 

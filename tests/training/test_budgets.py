@@ -5,10 +5,9 @@ from tests.training.tiny import losses_of
 from tokenselect.cli.train import train
 from tokenselect.insertion import selectors_of
 from tokenselect.plan import SelectionPlan
-from tokenselect.training.budgets import DEFAULT, Budgets
-from tokenselect.training.build import build_trainer
+from tokenselect.training.build import build_trainer, load_trained
 from tokenselect.training.distributed import Processes
-from tokenselect.training.trained import load_trained
+from tokenselect.training.learner import DEFAULT, Budgets
 
 ANY = {"plan": "any", "budgets": ["T0_0.5", "T0_1-S2_0.5", "dense"]}
 

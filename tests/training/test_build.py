@@ -10,9 +10,8 @@ from tokenselect import models
 from tokenselect.cli.evaluate import evaluate
 from tokenselect.cli.train import run, train
 from tokenselect.data import write_video
-from tokenselect.training.build import checkpoint_activations
+from tokenselect.training.build import checkpoint_activations, load_trained
 from tokenselect.training.recipe import Recipe, read_recipe, recipe_from_dict
-from tokenselect.training.trained import load_trained
 
 SMALL = {
     "data": {"frames": 4, "size": 32, "train_clips": 8, "val_clips": 8, "workers": 0},

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tests.training.tiny import NoisyClips
-from tokenselect.training.order import EpochOrder, build_loader, seed_step
+from tokenselect.training.data import EpochOrder, build_loader, seed_step
 
 
 def batches(order: EpochOrder) -> list[list[int]]:

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tokenselect.training.build import build_model
 from tokenselect.training.recipe import read_recipe
-from tokenselect.training.trained import build_model
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 NAMES = [path.stem for path in RECIPES]

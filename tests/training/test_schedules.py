@@ -1,6 +1,6 @@
 import pytest
 
-from tokenselect.training.schedules import RateSchedule, SigmaSchedule
+from tokenselect.training.optimizer import RateSchedule, SigmaSchedule
 
 RATES = RateSchedule(total_steps=20, warmup_steps=5, peak=1e-3, warmup_start=1e-6, end=1e-5)
 

@@ -12,13 +12,11 @@ from torch.utils.data import Dataset
 
 from tokenselect.data import seeded_generator
 from tokenselect.grid import TokenGrid
+from tokenselect.training.data import EpochOrder, build_loader
 from tokenselect.training.distributed import Processes, Strategy, joined_processes, spread
-from tokenselect.training.ema import WeightAverage
-from tokenselect.training.learner import Learner
+from tokenselect.training.learner import Learner, WeightAverage
 from tokenselect.training.loop import Trainer
-from tokenselect.training.optimizer import build_optimizer
-from tokenselect.training.order import EpochOrder, build_loader
-from tokenselect.training.schedules import RateSchedule
+from tokenselect.training.optimizer import RateSchedule, build_optimizer
 from tokenselect.training.step import Precision
 
 

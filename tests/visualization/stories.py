@@ -2,6 +2,7 @@
 
 import torch
 
+from tokenselect.data.clips import View
 from tokenselect.visualization.explanation import (
     ClipStory,
     Explanation,
@@ -9,8 +10,7 @@ from tokenselect.visualization.explanation import (
     PlanStory,
     SiteStory,
 )
-from tokenselect.visualization.pixels import to_pixels
-from tokenselect.visualization.view import View
+from tokenselect.visualization.tracing import to_pixels
 
 STRIDE = (2, 4, 4)
 

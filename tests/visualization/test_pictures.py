@@ -4,11 +4,9 @@ from PIL import Image
 
 from tests.visualization.stories import make_explanation
 from tokenselect.data import open_video
-from tokenselect.visualization.film_strip import draw_film_strip, stretch
-from tokenselect.visualization.overlay import draw_overlay, write_overlay
-from tokenselect.visualization.painting import FramePainter
-from tokenselect.visualization.palette import KEPT, heat_colours
-from tokenselect.visualization.pixels import to_pixels
+from tokenselect.visualization.painting import KEPT, FramePainter, heat_colours
+from tokenselect.visualization.pictures import draw_film_strip, draw_overlay, stretch, write_overlay
+from tokenselect.visualization.tracing import to_pixels
 
 
 @pytest.fixture(scope="module")

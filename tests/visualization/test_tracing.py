@@ -6,8 +6,7 @@ import torch
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import SelectionPlan, Site
 from tokenselect.selectors import Selection, build_selector
-from tokenselect.visualization.pixels import to_pixels
-from tokenselect.visualization.tracing import Trace, trace_sites
+from tokenselect.visualization.tracing import Trace, to_pixels, trace_sites
 
 STAY = (1, 1, 1)
 HALVE = (1, 2, 2)

@@ -1,10 +1,10 @@
 import pytest
 
 from tokenselect import create_model
+from tokenselect.checkpoints.model import save_model
 from tokenselect.plan import SelectionPlan
-from tokenselect.pretrained import save_model
 from tokenselect.web.catalogue import Catalogue, list_offers, own_method, own_plan, own_sites
-from tokenselect.web.errors import Missing
+from tokenselect.web.guard import Missing
 
 
 def test_a_plan_asked_for_again_is_the_same_model():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tokenselect.cli.main import COMMANDS
-from tokenselect.web.limits import Limits
+from tokenselect.web.guard import Limits
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "serve.md").read_text()

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from tokenselect.data import VideoError
-from tokenselect.web.errors import Missing, QueueFull
+from tokenselect.web.guard import Missing, QueueFull
 from tokenselect.web.jobs import JobQueue
 
 

@@ -1,8 +1,7 @@
 import pytest
 
 from tests.web.tiny import TINY, make_clip
-from tokenselect.web.errors import Missing
-from tokenselect.web.limits import Limits
+from tokenselect.web.guard import Limits, Missing
 from tokenselect.web.uploads import UploadStore
 
 

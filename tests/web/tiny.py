@@ -3,12 +3,12 @@
 import time
 from functools import partial
 
+from tokenselect.checkpoints.model import open_model
 from tokenselect.data import write_video
-from tokenselect.prediction.loading import open_model
-from tokenselect.prediction.samples import FPS, open_sample
+from tokenselect.data.sources import FPS, open_sample
 from tokenselect.web.app import build_app
 from tokenselect.web.catalogue import Catalogue, Offer
-from tokenselect.web.limits import Limits
+from tokenselect.web.guard import Limits
 
 ORIGIN = "http://localhost"
 TINY = Limits(max_mb=1, max_seconds=5, max_videos=2, max_waiting=1, max_results=3)

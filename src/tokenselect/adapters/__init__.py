@@ -3,8 +3,7 @@
 They are picked by the path of the model's class, so no host library is ever imported here.
 """
 
-from tokenselect.adapters.adapter import Adapter, Removable
-from tokenselect.adapters.arguments import Arguments, change_arguments
+from tokenselect.adapters.adapter import Adapter, Arguments, Removable, change_arguments
 from tokenselect.adapters.lookup import find_adapter, supported_models
 
 __all__ = [

@@ -1,14 +1,16 @@
-"""Plain video transformers of Hugging Face: one list of layers, tokens (b, p + t·h·w, c)."""
+"""Video transformers of Hugging Face: VideoMAE, TimeSformer, ViViT and V-JEPA 2."""
 
 from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
 from typing import Any, cast
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import Adapter
-from tokenselect.adapters.arguments import Arguments
+from tokenselect.adapters.adapter import Adapter, Arguments, Removable, change_arguments
 from tokenselect.grid import TokenGrid
-from tokenselect.plan import THW
+from tokenselect.plan import THW, SelectionPlan
 
 
 class HuggingFaceAdapter(Adapter):
@@ -57,3 +59,208 @@ class VideoMAEAdapter(HuggingFaceAdapter):
                 "VideoMAE with use_mean_pooling=False classifies the first patch alone, which "
                 "selection may drop; only use_mean_pooling=True is supported"
             )
+
+
+class TimesformerAdapter(HuggingFaceAdapter):
+    """`transformers.TimesformerModel` and `TimesformerForVideoClassification`.
+
+    Its layers take the number of frames and of columns from their configuration, so a layer behind
+    a site is given a configuration of its own. It is the same for every forward.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        if self.config.attention_type == "space_only":
+            raise ValueError(
+                "TimeSformer with attention_type='space_only' treats each frame as a clip of its "
+                "own, so there are no frames to select; supported: 'divided_space_time' and "
+                "'joint_space_time'"
+            )
+
+    def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
+        """Bring the patches behind the class token into (t, h, w) order."""
+        assert thw is not None
+        t, h, w = thw
+        tokens = arguments.get(0, "hidden_states")
+        patches = tokens[:, 1:].unflatten(1, (h, w, t)).permute(0, 3, 1, 2, 4)
+        return TokenGrid.from_patches(patches, tokens[:, :1])
+
+    def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
+        """Bring the patches back into (h, w, t) order."""
+        patches = grid.patches.permute(0, 2, 3, 1, 4).flatten(1, 3)
+        return arguments.put(0, "hidden_states", torch.cat([grid.prefix, patches], dim=1))
+
+    def embed_thw(self, model: nn.Module) -> THW | None:
+        """Give the grid that the layers believe in."""
+        side = self.config.image_size // self.config.patch_size
+        return self.config.num_frames, side, side
+
+    def attach(
+        self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
+    ) -> Sequence[Removable]:
+        """Give each layer that works on a smaller grid a configuration that says so."""
+        whole = self.embed_thw(model)
+        blocks = zip(self.blocks(model), grids, strict=True)
+        return [GridOfLayer(block, thw) for block, thw in blocks if thw != whole]
+
+
+class GridOfLayer:
+    """Makes a layer work on another grid, until removed."""
+
+    def __init__(self, layer: nn.Module, thw: THW) -> None:
+        self.layer = layer
+        self.before = cast(Any, layer.config)
+        config = copy(self.before)
+        config.num_frames = thw[0]
+        config.image_size = thw[2] * config.patch_size  # rows follow from the number of tokens
+        layer.config = config
+
+    def remove(self) -> None:
+        """Give the layer its own configuration back."""
+        self.layer.config = self.before
+
+
+class VivitAdapter(HuggingFaceAdapter):
+    """`transformers.VivitModel` and `VivitForVideoClassification`."""
+
+    is_sequence = True
+    num_prefix = 1
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        if not hasattr(model.base_model, "layers"):
+            raise ValueError(
+                "selection in ViViT needs transformers 5, this model is of an older one"
+            )
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """List the layers."""
+        return tuple(cast(Any, model.base_model).layers)
+
+    def attach(
+        self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
+    ) -> Sequence[Removable]:
+        """Take the mask from the layers: an exported model has one, as large as all the tokens."""
+        first = min(site.block for site in plan)
+        return [
+            change_arguments(cast(nn.Module, model.base_model), refuse_mask),
+            *(change_arguments(layer, drop_mask) for layer in self.blocks(model)[first:]),
+        ]
+
+    def has_class_attention(self, block: nn.Module) -> bool:
+        """Every layer has a class token."""
+        return True
+
+    def class_attention(self, block: nn.Module, grid: TokenGrid) -> Tensor:
+        """Compute the class token's attention again from the layer's input."""
+        attention = cast(Any, block.attention)
+        tokens = cast(nn.Module, block.layernorm_before)(grid.tokens)
+        q = attention.q_proj(tokens[:, :1]).unflatten(2, (-1, attention.head_dim))
+        k = attention.k_proj(tokens).unflatten(2, (-1, attention.head_dim))
+        logits = (q * k).sum(-1) * attention.scaling  # (b, 1 + t·h·w, heads)
+        return logits.softmax(dim=1).mean(-1)[:, 1:].unflatten(1, grid.thw)
+
+
+def refuse_mask(arguments: Arguments) -> Arguments:
+    """Refuse a mask of the user: the tokens it hides are no longer where it says."""
+    if arguments.get(2, "attention_mask") is not None:
+        raise ValueError("ViViT with selectors takes no attention_mask, got one")
+    return arguments
+
+
+def drop_mask(arguments: Arguments) -> Arguments:
+    """Call a layer without a mask; the one that is dropped hides nothing."""
+    return arguments.put(1, "attention_mask", None)
+
+
+PLACES = "token_places"  # named argument of the layers, which ignore it
+
+
+class VJEPA2Adapter(HuggingFaceAdapter):
+    """`transformers.VJEPA2Model` and `VJEPA2ForVideoClassification`; clips of any length.
+
+    Kept tokens keep the places they had. A dict that is new at every forward travels through the
+    layers and holds them by the number of tokens that are left.
+    """
+
+    is_sequence = True
+
+    def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
+        """Lay the tokens out, with their places; the number of frames is that of the clip."""
+        assert thw is not None
+        tokens = arguments.get(0, "hidden_states")
+        _, h, w = thw
+        grid = TokenGrid(tokens, (tokens.shape[1] // (h * w), h, w))
+        places = arguments.named.get(PLACES, {}).get(tokens.shape[1])
+        if places is None:  # nothing was dropped yet
+            places = torch.arange(tokens.shape[1], device=tokens.device)
+            places = places.expand(tokens.shape[0], -1)
+        return replace(grid, positions=places)
+
+    def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
+        """Put the tokens back and, if some were dropped, the places of those that are left."""
+        before = arguments.get(0, "hidden_states").shape[1]
+        arguments = super().write(grid, arguments)
+        if grid.tokens.shape[1] == before:
+            return place_tokens(arguments)
+        assert grid.positions is not None
+        places_of(arguments)[grid.tokens.shape[1]] = grid.positions
+        return place_tokens(arguments)
+
+    def embed_thw(self, model: nn.Module) -> THW | None:
+        """Give the grid of the usual clip."""
+        side = self.config.crop_size // self.config.patch_size
+        return self.config.frames_per_clip // self.config.tubelet_size, side, side
+
+    def attach(
+        self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
+    ) -> Sequence[Removable]:
+        """Send the dict of places along, and give them to the layers between the sites."""
+        base = cast(Any, model.base_model)
+        sites = {site.block for site in plan}
+        layers = enumerate(self.blocks(model))
+        between = [layer for i, layer in layers if i > min(sites) and i not in sites]
+        return [
+            change_arguments(base, refuse_predictor),
+            change_arguments(base.encoder, self.begin),
+            *(change_arguments(layer, place_tokens) for layer in between),
+        ]
+
+    def begin(self, arguments: Arguments) -> Arguments:
+        """Add an empty dict of places to what the encoder hands to its layers."""
+        video = arguments.get(0, "pixel_values_videos")
+        side = self.config.crop_size
+        if tuple(video.shape[-2:]) != (side, side):
+            raise ValueError(
+                f"V-JEPA 2 places patches on frames of {side}×{side} pixels (config.crop_size), "
+                f"got {video.shape[-2]}×{video.shape[-1]}"
+            )
+        return replace(arguments, named={**arguments.named, PLACES: {}})
+
+
+def places_of(arguments: Arguments) -> dict[int, Tensor]:
+    """Give the dict of this forward: number of tokens left to their (b, n) places."""
+    if PLACES not in arguments.named:
+        raise RuntimeError(
+            "the encoder of V-JEPA 2 handed no named arguments on to its layers; "
+            "transformers 5 does, other versions are not supported"
+        )
+    return arguments.named[PLACES]
+
+
+def place_tokens(arguments: Arguments) -> Arguments:
+    """Tell a layer the places of its tokens, once some were dropped."""
+    places = places_of(arguments).get(arguments.get(0, "hidden_states").shape[1])
+    return arguments if places is None else arguments.put(1, "position_mask", places)
+
+
+def refuse_predictor(arguments: Arguments) -> Arguments:
+    """Refuse what counts on all tokens: the predictor, and masks of the tokens."""
+    masks = (arguments.get(1, "context_mask"), arguments.get(2, "target_mask"))
+    has_masks = any(mask is not None for mask in masks)
+    if has_masks or not arguments.get(3, "skip_predictor"):
+        raise ValueError(
+            "V-JEPA 2's predictor and masks count on all tokens: with selectors, call "
+            "model(video, skip_predictor=True) without masks"
+        )
+    return arguments

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from torch import nn
 
 from tokenselect.adapters.adapter import Adapter
-from tokenselect.adapters.huggingface import VideoMAEAdapter
-from tokenselect.adapters.huggingface_timesformer import TimesformerAdapter
-from tokenselect.adapters.huggingface_vivit import VivitAdapter
-from tokenselect.adapters.huggingface_vjepa2 import VJEPA2Adapter
+from tokenselect.adapters.huggingface import (
+    TimesformerAdapter,
+    VideoMAEAdapter,
+    VivitAdapter,
+    VJEPA2Adapter,
+)
 from tokenselect.adapters.mvit import (
     PytorchvideoMViTAdapter,
     SlowFastMViTAdapter,

@@ -6,8 +6,7 @@ from typing import Any, cast
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import Adapter
-from tokenselect.adapters.arguments import Arguments
+from tokenselect.adapters.adapter import Adapter, Arguments
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW
 

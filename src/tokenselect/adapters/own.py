@@ -5,8 +5,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import Adapter
-from tokenselect.adapters.arguments import Arguments
+from tokenselect.adapters.adapter import Adapter, Arguments
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW
 

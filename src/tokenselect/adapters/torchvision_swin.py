@@ -6,8 +6,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import Adapter, Removable
-from tokenselect.adapters.arguments import Arguments
+from tokenselect.adapters.adapter import Adapter, Arguments, Removable
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW, SelectionPlan
 

@@ -8,12 +8,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tokenselect.checkpoints.model import LoadedModel, open_model
 from tokenselect.cli.predict import best_device
 from tokenselect.cli.progress import telling
-from tokenselect.prediction.calibration import Calibration, Proposal, calibrate_model
-from tokenselect.prediction.loaded import LoadedModel
-from tokenselect.prediction.loading import open_model
-from tokenselect.prediction.recorded import Results, find_results
+from tokenselect.inference.calibrate import (
+    Calibration,
+    Proposal,
+    Results,
+    calibrate_model,
+    find_results,
+)
 
 
 def calibrate(

@@ -8,12 +8,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from tokenselect.bulk import Summary, classify_videos, on_ray, on_this_machine
+from tokenselect.checkpoints.model import LoadedModel, open_model
 from tokenselect.cli.predict import best_device
 from tokenselect.data import parse_views
-from tokenselect.data.video_files import list_videos
-from tokenselect.prediction.loaded import LoadedModel
-from tokenselect.prediction.loading import open_model
+from tokenselect.data.frame_folder import list_videos
+from tokenselect.inference.bulk import Summary, classify_videos
+from tokenselect.inference.engines import on_ray, on_this_machine
 
 
 def classify(

@@ -15,9 +15,15 @@ from rich.table import Table
 
 from tokenselect.comparison.compare import Compared, run_comparison
 from tokenselect.comparison.job import Job
-from tokenselect.comparison.lines import Line, cross, parse_variants, read_lines
+from tokenselect.comparison.lines import (
+    Line,
+    cross,
+    default_dense,
+    default_recipe,
+    parse_variants,
+    read_lines,
+)
 from tokenselect.comparison.planning import Comparison
-from tokenselect.comparison.presets import default_dense, default_recipe
 from tokenselect.comparison.table import column_names, row_texts
 from tokenselect.training.recipe import Recipe, read_recipe
 

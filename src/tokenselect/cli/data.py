@@ -21,8 +21,8 @@ from tokenselect.data.check import (
     find_unlisted,
     read_samples,
 )
-from tokenselect.data.samples import SampleList
-from tokenselect.data.video_files import list_videos
+from tokenselect.data.frame_folder import list_videos
+from tokenselect.data.labels import SampleList
 
 SHOWN = 50  # problems in the table; JSON has them all
 

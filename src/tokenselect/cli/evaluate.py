@@ -16,13 +16,13 @@ from torch.utils.data import DataLoader
 
 from tokenselect.data import parse_views
 from tokenselect.data.synthetic import SyntheticActions
-from tokenselect.evaluation import Accuracy, count_answers
-from tokenselect.profiling import count_macs
-from tokenselect.training.build_data import PARTS, ClipSet, build_test_set
+from tokenselect.measure.accuracy import Accuracy, count_answers
+from tokenselect.measure.cost import count_macs
+from tokenselect.measure.recall import measure_recall
+from tokenselect.training.build import TrainedModel, load_trained
+from tokenselect.training.data import PARTS, ClipSet, build_test_set
 from tokenselect.training.distributed import default_device
-from tokenselect.training.recall import measure_recall
 from tokenselect.training.recipe import DataRecipe, PartRecipe
-from tokenselect.training.trained import TrainedModel, load_trained
 
 
 def evaluate(

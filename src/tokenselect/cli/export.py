@@ -9,13 +9,12 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from tokenselect.checkpoints.model import LoadedModel, open_model
 from tokenselect.cli.progress import telling
+from tokenselect.data.clips import ClipRule
+from tokenselect.data.sources import find_videos
 from tokenselect.export import FORMATS, export_model, time_exported
 from tokenselect.models import list_models
-from tokenselect.prediction.clip_rule import ClipRule
-from tokenselect.prediction.loaded import LoadedModel
-from tokenselect.prediction.loading import open_model
-from tokenselect.prediction.sources import find_videos
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from tokenselect.cli.serve import serve
 from tokenselect.cli.train import run as run_training
 from tokenselect.cli.train import train
 from tokenselect.cli.visualize import visualize
-from tokenselect.inference import keep_freed_memory
+from tokenselect.inference.memory import keep_freed_memory
 
 COMMANDS: dict[str, Any] = {
     "calibrate": calibrate,

@@ -9,18 +9,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from tokenselect.checkpoints.model import LoadedModel, open_model
 from tokenselect.cli.progress import telling
 from tokenselect.data import parse_views
-from tokenselect.prediction.answers import (
-    Answer,
-    Costs,
-    answer_to_dict,
-    answer_videos,
-    cost_of,
-)
-from tokenselect.prediction.loaded import LoadedModel
-from tokenselect.prediction.loading import open_model
-from tokenselect.prediction.sources import find_videos
+from tokenselect.data.sources import find_videos
+from tokenselect.inference.predict import Answer, Costs, answer_to_dict, answer_videos, cost_of
 
 DETAILED = 3  # up to so many videos get a table each
 

@@ -12,9 +12,9 @@ from torch import nn
 
 from tokenselect.adapters import Arguments, find_adapter
 from tokenselect.grid import TokenGrid
+from tokenselect.measure.cost import count_macs, measure_latency
 from tokenselect.models import create_model
 from tokenselect.plan import THW, SelectionPlan
-from tokenselect.profiling import count_macs, measure_latency
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,8 +42,7 @@ def serve(
 
         from tokenselect.web.app import build_app
         from tokenselect.web.catalogue import Catalogue, list_offers
-        from tokenselect.web.guard import LOOPBACK
-        from tokenselect.web.limits import Limits
+        from tokenselect.web.guard import LOOPBACK, Limits
     except ModuleNotFoundError as error:
         raise ValueError(f"serve needs {error.name}: pip install 'tokenselect[serve]'") from error
     offers = list_offers(

@@ -6,8 +6,8 @@ import logging
 import sys
 from collections.abc import Sequence
 
+from tokenselect.training.build import train_recipe
 from tokenselect.training.recipe import Recipe, read_recipe, recipe_parser
-from tokenselect.training.run import train_recipe
 
 USAGE = "tokenselect train RECIPE.yaml [--resume] [--key value …]"
 

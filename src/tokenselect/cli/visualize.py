@@ -8,16 +8,14 @@ from PIL import Image
 from rich.console import Console
 from rich.markup import escape
 
+from tokenselect.checkpoints.model import DEFAULT_PLAN, LoadedModel, open_model
 from tokenselect.cli.predict import best_device
 from tokenselect.cli.progress import telling
+from tokenselect.data.sources import find_videos
+from tokenselect.inference.explain import explain_video
 from tokenselect.plan import SelectionPlan, Site
-from tokenselect.prediction.explain import explain_video
-from tokenselect.prediction.loaded import LoadedModel
-from tokenselect.prediction.loading import DEFAULT_PLAN, open_model
-from tokenselect.prediction.sources import find_videos
 from tokenselect.visualization.explanation import Explanation
-from tokenselect.visualization.film_strip import draw_film_strip
-from tokenselect.visualization.overlay import write_overlay
+from tokenselect.visualization.pictures import draw_film_strip, write_overlay
 from tokenselect.visualization.report import write_report
 
 BUDGETS = (0.9, 0.7, 0.5, 0.3)  # of the plans that a report sets beside the asked one

@@ -3,17 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from tokenselect.comparison.figure import can_draw, draw_figure
-from tokenselect.comparison.job import Job, write_json
-from tokenselect.comparison.page import write_page
-from tokenselect.comparison.planning import Comparison, plan_jobs
+import torch
+from torch import nn
+
+from tokenselect.comparison.job import Job, prepare_test, write_json
+from tokenselect.comparison.lines import START, Line
+from tokenselect.comparison.page import can_draw, draw_figure, write_page
+from tokenselect.comparison.planning import Cells, Comparison, plan_jobs
 from tokenselect.comparison.pool import Told, run_jobs
-from tokenselect.comparison.summary import Row, summarize, warn
-from tokenselect.comparison.table import write_markdown
-from tokenselect.comparison.timing import time_rows
+from tokenselect.comparison.table import Row, summarize, warn, write_markdown
+from tokenselect.measure.cost import measure_latency
+from tokenselect.training.distributed import default_device
+
+
+@torch.inference_mode()
+def time_rows(rows: Sequence[Row], cells: Cells, *, repeats: int = 15) -> list[Row]:
+    """Fill in the milliseconds of a clip alone; those of the oracle, who is told, mean nothing.
+
+    Args:
+        rows: those without a result are left out.
+        cells: to find the trained models.
+        repeats: rounds; the median of them counts.
+    """
+    device = default_device()
+    tasks: dict[str, Callable[[], object]] = {}
+    for number, row in enumerate(rows):
+        title = START if row.method == START else Line(row.plan, row.method, row.variant).title
+        job = cells[title, row.seeds[0]] if row.seeds else None
+        if job is None or job.is_oracle:
+            continue
+        model, clips = prepare_test(job, row.plan)
+        video, _ = clips.collate([clips.dataset[0]])
+        tasks[str(number)] = partial(answer, model.to(device), video.to(device))
+    seconds = measure_latency(tasks, repeats=repeats)
+    return [
+        replace(row, milliseconds=1000 * seconds[str(number)] if str(number) in seconds else None)
+        for number, row in enumerate(rows)
+    ]
+
+
+def answer(model: nn.Module, video: torch.Tensor) -> torch.Tensor:
+    """Run a model on the first view of a video."""
+    return model(video if video.ndim == 5 else video[:, 0])
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tokenselect.ops.topk_hard import hard_topk
 from tokenselect.selectors import Selector
 from tokenselect.selectors.scoring import Scoring
 from tokenselect.training.build import Changes
-from tokenselect.training.build_data import ClipSet
+from tokenselect.training.data import ClipSet
 
 
 class GuidedClips(SyntheticActions):

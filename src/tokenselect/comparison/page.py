@@ -1,14 +1,57 @@
-"""The comparison as one HTML page that needs nothing else: table, figure, warnings."""
+"""The comparison as a figure and as one HTML page that needs nothing else."""
 
 from __future__ import annotations
 
 import base64
+import importlib.util
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from tokenselect.comparison.summary import Row
-from tokenselect.comparison.table import column_names, list_gaps, row_texts
+from tokenselect.comparison.lines import DENSE, ORACLE, START
+from tokenselect.comparison.table import Row, column_names, list_gaps, row_texts
+
+BOUNDS = {DENSE: "D", START: "*", ORACLE: "^"}  # markers of the lines that are no method
+
+
+def can_draw() -> bool:
+    """Tell whether matplotlib is there."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def draw_figure(rows: Sequence[Row], path: Path, *, title: str) -> None:
+    """Draw top-1 against GMACs as a PNG; bars are standard deviations over the seeds."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.8), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    lines: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.top1:
+            lines.setdefault(row.name, []).append(row)
+    for name, points in lines.items():
+        points.sort(key=lambda row: row.gmacs)
+        bound = BOUNDS.get(points[0].method)
+        axes.errorbar(
+            [row.gmacs for row in points],
+            [100 * row.mean for row in points],
+            yerr=[100 * (row.deviation or 0.0) for row in points],
+            label=name,
+            color="black" if bound else None,
+            marker=bound or "o",
+            linestyle="--" if bound else "-",
+            linewidth=1.4,
+            markersize=7 if bound else 4.5,
+            capsize=2,
+        )
+    axes.set(xlabel="GMACs a view", ylabel="top-1 %", title=title)
+    axes.grid(alpha=0.25)
+    if lines:
+        axes.legend(fontsize=8, loc="best")
+    figure.savefig(path)
+
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }

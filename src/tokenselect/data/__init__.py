@@ -2,9 +2,15 @@
 
 from tokenselect.data.annotation_table import TableLayout
 from tokenselect.data.annotations import FORMATS, read_annotations
-from tokenselect.data.augmentation import AUGMENTATIONS, EvalTransform, TrainTransform
-from tokenselect.data.clip_cache import ClipCache
-from tokenselect.data.clip_sampling import SegmentSampler, StrideSampler, parse_views
+from tokenselect.data.augmentation import (
+    AUGMENTATIONS,
+    EvalTransform,
+    TrainTransform,
+    mix_clips,
+    smooth_targets,
+)
+from tokenselect.data.cache import ClipCache
+from tokenselect.data.clips import SegmentSampler, StrideSampler, parse_views
 from tokenselect.data.dataset import (
     NO_LABEL,
     Batch,
@@ -13,12 +19,11 @@ from tokenselect.data.dataset import (
     collate_clips,
     collate_views,
 )
-from tokenselect.data.decode import FrameSource, VideoReader, open_video
 from tokenselect.data.draws import seeded_generator
+from tokenselect.data.errors import VideoError
 from tokenselect.data.frame_folder import FrameFolder
-from tokenselect.data.mixing import mix_clips, smooth_targets
-from tokenselect.data.samples import Sample, SampleList
-from tokenselect.data.video_error import VideoError
+from tokenselect.data.labels import Sample, SampleList
+from tokenselect.data.video import FrameSource, VideoReader, open_video
 from tokenselect.data.video_writer import write_video
 
 __all__ = [

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokenselect.data.class_names import fold, number_labels, sort_names
-from tokenselect.data.samples import Sample, SampleList
+from tokenselect.data.labels import Sample, SampleList, fold, number_labels, sort_names
 
 
 @dataclass(frozen=True, kw_only=True)

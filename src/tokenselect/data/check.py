@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tokenselect.data.decode import open_video
+from tokenselect.data.errors import VideoError
 from tokenselect.data.frame_folder import list_pictures
-from tokenselect.data.samples import Sample
-from tokenselect.data.video_error import VideoError
+from tokenselect.data.labels import Sample
+from tokenselect.data.video import open_video
 
 KINDS = ("missing", "broken", "too short", "duplicate", "unlabelled")
 

@@ -16,11 +16,11 @@ from torch import Generator, Tensor
 from torch.utils.data import Dataset
 
 from tokenselect.data.augmentation import Transform
-from tokenselect.data.clip_sampling import Sampler
-from tokenselect.data.decode import FrameSource, open_video
+from tokenselect.data.clips import Sampler
 from tokenselect.data.draws import draw_integer, seeded_generator
-from tokenselect.data.samples import Sample
-from tokenselect.data.video_error import VideoError
+from tokenselect.data.errors import VideoError
+from tokenselect.data.labels import Sample
+from tokenselect.data.video import FrameSource, open_video
 
 logger = logging.getLogger(__name__)
 

@@ -1,10 +1,10 @@
-"""Videos stored as a folder of numbered pictures, read like a file."""
+"""Videos stored as folders of numbered pictures, and which files of a folder are videos."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from tokenselect.data.video_error import VideoError
+from tokenselect.data.errors import VideoError
 
 PICTURE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp"}
 
@@ -82,3 +82,33 @@ def list_pictures(path: str | os.PathLike[str]) -> list[Path]:
 def _natural_key(name: str) -> list[tuple[int, str]]:
     parts = re.findall(r"\d+|\D+", name)
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+
+VIDEO_SUFFIXES = {
+    ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv",
+}  # fmt: skip
+
+
+def list_videos(folder: str | os.PathLike[str]) -> list[str]:
+    """List the videos under a folder, sorted: files, and folders that hold pictures."""
+    return sorted(_walk(os.fspath(folder)))
+
+
+def _walk(folder: str) -> Iterator[str]:
+    for place, folders, files in os.walk(folder, followlinks=True):
+        if any(Path(name).suffix.lower() in PICTURE_SUFFIXES for name in files):
+            folders.clear()
+            yield place
+            continue
+        for name in files:
+            if Path(name).suffix.lower() in VIDEO_SUFFIXES:
+                yield os.path.join(place, name)
+
+
+def find_by_id(ids: list[str], root: str | os.PathLike[str], *, suffix: str) -> list[str]:
+    """Return the video of each id: it may lie in a folder of its split or class, in any format.
+
+    An id without a video gets the path where it was to be expected, so that a check can name it.
+    """
+    found = {Path(path).stem: path for path in list_videos(root)}
+    return [found.get(name, os.path.join(os.fspath(root), name + suffix)) for name in ids]

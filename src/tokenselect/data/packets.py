@@ -18,7 +18,7 @@ from av.container import InputContainer
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-from tokenselect.data.video_error import VideoError
+from tokenselect.data.errors import VideoError
 
 HELD_BYTES = 64 << 20  # above this size packets are demuxed again instead of held
 SLACK = 0.1  # seconds by which a header may overstate a stream

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from tokenselect.data.colors import LUMA
 from tokenselect.data.draws import draw_integer, draw_uniform, happens
+from tokenselect.data.randaugment import LUMA
 
 Box = tuple[int, int, int, int]  # top, left, height, width
 

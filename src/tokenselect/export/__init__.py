@@ -4,10 +4,15 @@ Shapes are static but for the batch, since a plan fixes how much is kept; select
 of evaluation. No file is there before its answers have been compared with the model's.
 """
 
-from tokenselect.export.check import Difference, compare_answers
-from tokenselect.export.export import FORMATS, FileFormat, export_model, time_exported
-from tokenselect.export.onnx_file import OnnxModel
-from tokenselect.export.program import ProgramModel
+from tokenselect.export.export import (
+    FORMATS,
+    Difference,
+    FileFormat,
+    compare_answers,
+    export_model,
+    time_exported,
+)
+from tokenselect.export.formats import OnnxModel, ProgramModel
 
 __all__ = [
     "FORMATS",

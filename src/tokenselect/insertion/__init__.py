@@ -1,10 +1,8 @@
 """Puts selectors in front of a model's blocks, takes them out, and watches what they keep."""
 
-from tokenselect.insertion.budget import set_plan
+from tokenselect.insertion.control import set_plan, set_sigma
 from tokenselect.insertion.insert import insert_selectors, remove_selectors, selectors_of
-from tokenselect.insertion.record import record_selections
-from tokenselect.insertion.sigma import set_sigma
-from tokenselect.insertion.watch import watch_grids
+from tokenselect.insertion.record import record_selections, watch_grids
 
 __all__ = [
     "insert_selectors",

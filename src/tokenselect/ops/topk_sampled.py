@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokenselect.ops.noise_units import in_units_of_noise, positive
+from tokenselect.ops.noise import in_units_of_noise, positive
 from tokenselect.ops.topk_hard import rank_topk
 
 _MAX_ELEMENTS = 2**18  # of (b, samples, l) at once: a few megabytes whatever the number of samples

@@ -7,8 +7,7 @@ candidate matters, keeps the best, and while training blends them through a rela
 from tokenselect.selectors.build import METHODS, build_selector
 from tokenselect.selectors.frames import FrameSelector
 from tokenselect.selectors.regions import RegionSelector
-from tokenselect.selectors.selection import Selection
-from tokenselect.selectors.selector import Selector
+from tokenselect.selectors.selector import Selection, Selector
 from tokenselect.selectors.tokens import TokenSelector
 
 __all__ = [

@@ -10,22 +10,23 @@ from tokenselect.selectors.baselines import (
     NoveltyScoring,
     RandomScoring,
     RunLengthScoring,
+    StaticScoring,
     UniformScoring,
 )
 from tokenselect.selectors.frames import FrameSelector
 from tokenselect.selectors.merging import FrameMerger, TokenMerger
 from tokenselect.selectors.regions import RegionSelector
 from tokenselect.selectors.relaxation import GumbelTopK, PerturbedTopK, Relaxation
-from tokenselect.selectors.scorer import ReleasedScorer, Scorer
 from tokenselect.selectors.scoring import (
     AnchorFeatureScoring,
     FromUniformScoring,
     LearnedScoring,
+    ReleasedScorer,
     ReleasedScoring,
+    Scorer,
     Scoring,
 )
 from tokenselect.selectors.selector import Selector
-from tokenselect.selectors.static import StaticScoring
 from tokenselect.selectors.tokens import ClipTokenSelector, TokenSelector
 
 LEARNED: dict[str, str] = {  # method -> how its smoothed Top-K is computed

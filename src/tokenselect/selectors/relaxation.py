@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from tokenselect.ops.perturbed_topk import perturbed_topk
-from tokenselect.ops.topk_gumbel import gumbel_topk
+from tokenselect.ops.topk import gumbel_topk, perturbed_topk
 
 
 class Relaxation(nn.Module):

@@ -5,8 +5,94 @@ from torch import Tensor, nn
 
 from tokenselect.grid import TokenGrid
 from tokenselect.ops.anchors import Pair, average_anchors
-from tokenselect.ops.rescale import rescale
-from tokenselect.selectors.spread import central_patches, spread_frames
+from tokenselect.ops.noise import rescale
+
+ENVELOPE = 0.9  # under 1, so that frames in the middle of a part stay above all others
+STEEPNESS = 4.0  # of patches: regions are averages, whose scores lie closer together
+
+
+def middles(length: int, keep: int) -> list[int]:
+    """List the middles of `keep` equal parts of `length`."""
+    return [(2 * part + 1) * length // (2 * keep) for part in range(keep)]
+
+
+def spread_frames(length: int, keep: int, device: torch.device) -> Tensor:
+    """Score frames: the middles of `keep` equal parts lie above all others; (t,).
+
+    A frame loses 1 for each step from the nearest middle, and up to 0.9 towards the ends of the
+    clip, so that no two neighbours in rank are far apart: what is learnt on top can change places.
+    """
+    places = torch.arange(length, device=device, dtype=torch.float32)
+    kept = torch.tensor(middles(length, keep), device=device, dtype=torch.float32)
+    steps = (places[:, None] - kept).abs().amin(dim=1)
+    return -steps - ENVELOPE * from_centre(length, device).abs()
+
+
+def central_patches(h: int, w: int, device: torch.device) -> Tensor:
+    """Score patches by how near they are to the centre, from −4 in the corners: (h, w)."""
+    rows, columns = from_centre(h, device).square(), from_centre(w, device).square()
+    return -STEEPNESS * (rows[:, None] + columns) / 2
+
+
+def from_centre(length: int, device: torch.device) -> Tensor:
+    """Give the way from the centre, −1 to 1: (length,)."""
+    half = max(length - 1, 1) / 2
+    return (torch.arange(length, device=device, dtype=torch.float32) - (length - 1) / 2) / half
+
+
+class Scorer(nn.Module):
+    """The paper's two fully connected layers on local ‖ global features, with C' = C/2.
+
+    The global half is the same for every candidate and enters a last linear layer, so it moves all
+    scores alike and the rescaling that follows takes it out again: it is kept because the paper has
+    it. `ReleasedScorer` puts it before a non-linear layer, where it counts.
+
+    Args:
+        channels: width of the candidates.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        hidden = max(1, channels // 2)
+        self.local = nn.Linear(channels, hidden)
+        self.activation = nn.GELU()
+        self.score = nn.Linear(2 * hidden, 1)
+
+    def forward(self, candidates: Tensor) -> Tensor:
+        """Map (..., l, c) candidates to (..., l) scores."""
+        features = _with_mean(self.local(candidates))
+        return self.score(self.activation(features)).squeeze(-1)
+
+
+class ReleasedScorer(nn.Module):
+    """The network of the authors' released code, so that their checkpoints can be loaded.
+
+    Args:
+        channels: width of the candidates.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.embed = nn.Sequential(nn.LayerNorm(channels), nn.Linear(channels, channels), nn.GELU())
+        self.score = nn.Sequential(
+            nn.Linear(channels, channels // 2),
+            nn.GELU(),
+            nn.Linear(channels // 2, channels // 4),
+            nn.GELU(),
+            nn.Linear(channels // 4, 1),
+        )
+
+    def forward(self, candidates: Tensor) -> Tensor:
+        """Map (..., l, c) candidates to (..., l) scores."""
+        local, shared = self.embed(candidates).chunk(2, dim=-1)
+        mean = shared.mean(dim=-2, keepdim=True).expand_as(shared)
+        return self.score(torch.cat([local, mean], dim=-1)).squeeze(-1)
+
+
+def _with_mean(features: Tensor) -> Tensor:
+    """Append the mean of all candidates to each: (..., l, c) to (..., l, 2c)."""
+    mean = features.mean(dim=-2, keepdim=True)
+    return torch.cat([features, mean.expand_as(features)], dim=-1)
 
 
 class Scoring(nn.Module):

@@ -1,14 +1,35 @@
-"""What frame, region and token selectors share: their site, their scoring and the recording."""
+"""What all selectors share: their site, their scoring, and what they kept, for recording."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from tokenselect.grid import TokenGrid
-from tokenselect.plan import Site
+from tokenselect.plan import THW, Site
 from tokenselect.selectors.relaxation import Relaxation
 from tokenselect.selectors.scoring import Scoring
-from tokenselect.selectors.selection import Selection
+
+
+@dataclass(frozen=True)
+class Selection:
+    """One site's choice for a batch of clips, detached.
+
+    Attributes:
+        site: where.
+        scores: one a candidate: frames (b, t), anchors (b, t, g) or patches (b, t, n).
+        indices: the kept ones in input order: frames (b, k), anchors (b, t) or patches (b, t, k).
+        thw_before: the grid the selector was given.
+        thw_after: the grid it gave on.
+        corners: first row and column of each frame's kept region (b, t, 2); None for other kinds.
+    """
+
+    site: Site
+    scores: Tensor
+    indices: Tensor
+    thw_before: THW
+    thw_after: THW
+    corners: Tensor | None = None
 
 
 class Selector(nn.Module):

@@ -5,29 +5,92 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
+from tokenselect.checkpoints.model import describe_model, load_model
 from tokenselect.data import mix_clips, seeded_generator
-from tokenselect.evaluation import count_answers
-from tokenselect.insertion import set_plan, set_sigma
-from tokenselect.pretrained.saved import describe_model
-from tokenselect.training.budgets import ANY, Budgets
-from tokenselect.training.build_data import ClipSet, build_test_set, build_train_set
-from tokenselect.training.distributed import Processes, spread, sum_over_processes, unwrap
-from tokenselect.training.ema import WeightAverage
-from tokenselect.training.learner import Learner
+from tokenselect.insertion import insert_selectors, set_plan, set_sigma
+from tokenselect.measure.accuracy import count_answers
+from tokenselect.models import create_model, find_weights
+from tokenselect.training.checkpoint import load_state
+from tokenselect.training.data import (
+    ClipSet,
+    EpochOrder,
+    ProcessShare,
+    build_loader,
+    build_test_set,
+    build_train_set,
+)
+from tokenselect.training.distributed import (
+    Processes,
+    joined_processes,
+    spread,
+    sum_over_processes,
+    unwrap,
+    wait_for_all,
+)
+from tokenselect.training.learner import ANY, Budgets, Learner, WeightAverage
 from tokenselect.training.loop import Trainer
-from tokenselect.training.optimizer import build_optimizer
-from tokenselect.training.order import EpochOrder, ProcessShare, build_loader
-from tokenselect.training.recipe import Recipe, ScheduleRecipe
-from tokenselect.training.schedules import RateSchedule, SigmaSchedule
+from tokenselect.training.optimizer import RateSchedule, SigmaSchedule, build_optimizer
+from tokenselect.training.recipe import ModelRecipe, Recipe, ScheduleRecipe, recipe_from_dict
 from tokenselect.training.step import Batch, Precision
-from tokenselect.training.trained import build_model
+from tokenselect.weights import load_weights
+
+
+def build_model(model: ModelRecipe, *, num_classes: int, frames: int, size: int) -> nn.Module:
+    """Build a model with its selectors and its starting weights."""
+    built = create_model(model.name, num_classes=num_classes, frames=frames, size=size)
+    insert_selectors(
+        built,
+        Budgets.of(model.budgets).whole if model.plan == ANY else model.plan,
+        method=model.method,
+        scorer=model.scorer,
+        is_tokenwise=model.is_tokenwise,
+    )
+    if model.weights is not None:
+        load_weights(built, find_weights(model.name, model.weights))
+    return built
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model from a checkpoint, with what it was trained on.
+
+    Attributes:
+        model: in evaluation mode.
+        recipe: of its training.
+        class_names: of its outputs.
+        plan: what it selects now.
+    """
+
+    model: nn.Module
+    recipe: Recipe
+    class_names: tuple[str, ...]
+    plan: str
+
+
+def load_trained(
+    path: str | Path, *, plan: str | None = None, method: str | None = None
+) -> TrainedModel:
+    """Build the model of a checkpoint that a run has written.
+
+    Args:
+        path: a run's folder (its best is taken), a checkpoint's folder or its weights' file.
+        plan: in place of the trained one; see `load_model`.
+        method: in place of the trained one.
+    """
+    saved = load_model(path, plan=plan, method=method)
+    if "recipe" not in saved.metadata:
+        raise ValueError(f"{path} was not written by `tokenselect train`: it holds no recipe")
+    recipe = recipe_from_dict(saved.metadata["recipe"])
+    return TrainedModel(saved.model, recipe, saved.class_names, str(saved.plan))
 
 
 @dataclass(frozen=True)
@@ -205,3 +268,36 @@ def build_trainer(recipe: Recipe, processes: Processes, *, changes: Changes = AS
         set_epoch=clips.set_epoch,
         count_replaced=clips.count_replaced,
     )
+
+
+def train_recipe(
+    recipe: Recipe, *, resume: bool = False, changes: Changes = AS_IT_IS
+) -> dict[str, float]:
+    """Train a model as the recipe says; checkpoints and metrics go to `runs/NAME/`.
+
+    Args:
+        recipe: what to train, on what, how.
+        resume: continue the run of this name from its last checkpoint, exactly.
+        changes: to the model and the clips that the recipe gives.
+
+    Returns:
+        Figures of the last validation; none if the run was finished before.
+    """
+    if recipe.threads is not None:
+        torch.set_num_threads(recipe.threads)
+    with joined_processes(recipe.device) as processes:
+        has_begun = load_state(recipe.folder) is not None
+        if has_begun and not resume:
+            raise FileExistsError(
+                f"{recipe.folder} holds a run already: continue it with --resume, or give this "
+                "one another --name"
+            )
+        trainer = build_trainer(recipe, processes, changes=changes)
+        if resume:
+            trainer.resume()
+        wait_for_all()
+        if processes.is_main:
+            recipe.folder.mkdir(parents=True, exist_ok=True)
+            text = yaml.safe_dump(recipe.to_dict(), sort_keys=False)
+            (recipe.folder / "recipe.yaml").write_text(text)
+        return trainer.run()

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from tokenselect.insertion import set_sigma
-from tokenselect.training.schedules import SigmaSchedule
+from tokenselect.training.optimizer import SigmaSchedule
 
 
 class SigmaCallback:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -17,14 +18,98 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.optim import AdamW
 
-from tokenselect.plan import SelectionPlan
-from tokenselect.training.budgets import Budgets
+from tokenselect.data import seeded_generator
+from tokenselect.plan import SelectionPlan, Site
+from tokenselect.training.data import seed_step
 from tokenselect.training.distributed import Processes, unwrap
-from tokenselect.training.ema import WeightAverage
-from tokenselect.training.optimizer import set_rate
-from tokenselect.training.order import seed_step
-from tokenselect.training.schedules import RateSchedule, SigmaSchedule
+from tokenselect.training.optimizer import RateSchedule, SigmaSchedule, set_rate
 from tokenselect.training.step import Batch, Precision, StepReport, train_step
+
+
+class WeightAverage:
+    """Exponential moving average of a model's parameters (buffers are taken as they are)."""
+
+    def __init__(self, model: nn.Module, *, decay: float) -> None:
+        if not 0 < decay < 1:
+            raise ValueError(f"decay must be in (0, 1), got {decay}")
+        self.decay = decay
+        self.weights: dict[str, Tensor] = {}
+        self.capture(model)
+
+    def capture(self, model: nn.Module) -> None:
+        """Take the model's weights as the average."""
+        self.weights = {
+            name: parameter.detach().clone() for name, parameter in model.named_parameters()
+        }
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, step: int) -> None:
+        """Move towards the weights after step `step`; early steps count for more."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        for name, parameter in model.named_parameters():
+            self.weights[name].lerp_(parameter.detach(), 1 - decay)
+
+    @contextmanager
+    def applied(self, model: nn.Module) -> Iterator[None]:
+        """Let `model` hold the average for a while."""
+        self._swap(model)
+        try:
+            yield
+        finally:
+            self._swap(model)
+
+    @torch.no_grad()
+    def _swap(self, model: nn.Module) -> None:
+        for name, parameter in model.named_parameters():
+            own = parameter.detach().clone()
+            parameter.copy_(self.weights[name])
+            self.weights[name].copy_(own)
+
+
+ANY = "any"
+DEFAULT = (
+    "T0_0.9",
+    "T0_0.8",
+    "T0_0.6",
+    "T0_0.4",
+    "T0_0.9-S4_0.9",
+    "T0_0.8-S4_0.8",
+    "T0_0.6-S4_0.9",
+    "T0_0.6-S4_0.6",
+    "T0_0.4-S4_0.6",
+)
+DRAW = 0x6275646765  # sets these draws apart from all others of a step
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """The plans that training draws from.
+
+    Attributes:
+        plans: at least one; the first is also the one that is validated.
+    """
+
+    plans: tuple[SelectionPlan, ...]
+
+    @classmethod
+    def of(cls, plans: Sequence[str]) -> Budgets:
+        """Read plans; none stands for `DEFAULT`."""
+        return cls(tuple(SelectionPlan.parse(plan) for plan in plans or DEFAULT))
+
+    @property
+    def whole(self) -> SelectionPlan:
+        """Every site of any plan, with what the first plan that has it keeps there."""
+        sites: dict[str, Site] = {}
+        for plan in self.plans:
+            for site in plan:
+                sites.setdefault(site.label, site)
+        return SelectionPlan(tuple(sites.values()))
+
+    def at(self, seed: int, step: int) -> SelectionPlan:
+        """Draw the plan of a step: it follows from seed and step, the same in all processes."""
+        generator = seeded_generator(seed, step, DRAW)
+        return self.plans[int(torch.randint(len(self.plans), (), generator=generator))]
+
 
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 SOME = StateDictOptions(full_state_dict=True, cpu_offload=True, strict=False)

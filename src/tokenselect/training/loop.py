@@ -14,9 +14,9 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from tokenselect.training.checkpoint import load_state, save_checkpoint
+from tokenselect.training.data import EpochOrder
 from tokenselect.training.distributed import main_process_says, wait_for_all
 from tokenselect.training.learner import Learner
-from tokenselect.training.order import EpochOrder
 from tokenselect.training.report import RunReport
 from tokenselect.training.step import Batch, NonFiniteLossError
 from tokenselect.weights import read_weights

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from tokenselect.data.clips import View
+from tokenselect.measure.cost import Layer
 from tokenselect.plan import THW
-from tokenselect.visualization.pixels import KeptPixels, to_pixels
-from tokenselect.visualization.view import View
+from tokenselect.visualization.tracing import KeptPixels, to_pixels
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,6 @@ class SiteStory:
     def frame_scores(self) -> Tensor:
         """(t,) score of each token frame, the average of its patches where these were scored."""
         return self.scores.flatten(1).nanmean(dim=1)
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Cost of a part of the model: of a block, of a site, or of all the rest."""
-
-    name: str
-    gmacs: float
-    thw: THW | None = None
 
 
 @dataclass(frozen=True)

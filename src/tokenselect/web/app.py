@@ -12,14 +12,9 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from starlette.requests import ClientDisconnect
 
 from tokenselect.web.catalogue import Catalogue
-from tokenselect.web.errors import Missing, QueueFull, TooLarge
-from tokenselect.web.guard import LOOPBACK, Guard
+from tokenselect.web.guard import LOOPBACK, Guard, Limits, Missing, QueueFull, TooLarge
 from tokenselect.web.jobs import JobQueue
-from tokenselect.web.limits import Limits
-from tokenselect.web.page import index_page, read_asset
-from tokenselect.web.routes_jobs import job_routes
-from tokenselect.web.routes_models import model_routes
-from tokenselect.web.routes_videos import video_routes
+from tokenselect.web.routes import index_page, job_routes, model_routes, read_asset, video_routes
 from tokenselect.web.uploads import UploadStore
 
 STATUS: dict[type[Exception], int] = {  # the first that fits

@@ -13,13 +13,12 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 from tokenselect.adapters import find_adapter
+from tokenselect.checkpoints.model import DEFAULT_PLAN, LoadedModel, open_model, sites_of
+from tokenselect.measure.cost import layer_costs
 from tokenselect.models import list_models
 from tokenselect.plan import THW, SelectionPlan
-from tokenselect.prediction.costs import layer_costs
-from tokenselect.prediction.loaded import LoadedModel, sites_of
-from tokenselect.prediction.loading import DEFAULT_PLAN, open_model
 from tokenselect.visualization.explanation import Layer
-from tokenselect.web.errors import Missing
+from tokenselect.web.guard import Missing
 
 OPEN_MODELS = 2  # large ones take half a gigabyte each
 OPEN_PLANS = 16  # of one model; all share its backbone's weights

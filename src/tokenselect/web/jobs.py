@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tokenselect.web.errors import Missing, QueueFull
+from tokenselect.web.guard import Missing, QueueFull
 
 log = logging.getLogger(__name__)
 State = Literal["waiting", "running", "done", "failed", "cancelled"]

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokenselect.data import FrameSource
-from tokenselect.web.errors import Missing, TooLarge
-from tokenselect.web.limits import Limits
-from tokenselect.web.probe import open_upload
+from tokenselect.web.guard import Limits, Missing, TooLarge, open_upload
 
 
 @dataclass

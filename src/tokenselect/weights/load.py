@@ -10,8 +10,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from tokenselect.weights.files import read_weights, unwrap
-from tokenselect.weights.formats import convert
-from tokenselect.weights.released import is_scorer
+from tokenselect.weights.formats import convert, is_scorer
 
 Shape = tuple[int, ...]
 

@@ -1,22 +1,147 @@
-"""A block of MViT: pooled attention and a perceptron, each beside a skip path."""
+"""A block of MViT: pooled attention and an MLP, each beside a skip path (MViT, section 3)."""
 
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokenselect.backbones.layers import DropPath, Perceptron
-from tokenselect.backbones.mvit.attention import PooledAttention
-from tokenselect.backbones.mvit.convolution import THW
-from tokenselect.backbones.mvit.parts import (
+from tokenselect.backbones.fast_cpu import (
+    add_linear,
+    apply_in_parts,
+    apply_linear,
     clips_at_once,
     fill_in_parts,
+    gelu_linear,
     is_cpu_inference,
     tokens_at_once,
 )
-from tokenselect.backbones.mvit.pooling import pool_maximum, pooled_thw
-from tokenselect.backbones.mvit.products import add_linear, apply_linear, gelu_linear
+from tokenselect.backbones.layers import DropPath, Perceptron
+from tokenselect.backbones.mvit.convolution import THW, convolve_tokens, keep_read
 from tokenselect.grid import TokenGrid
+
+
+def pooled_thw(thw: THW, stride: THW) -> THW:
+    """Return the size of a grid after pooling: each side divided by its stride, rounded up."""
+    t, h, w = (-(-side // step) for side, step in zip(thw, stride, strict=True))
+    return t, h, w
+
+
+def pool_maximum(patches: Tensor, *, stride: THW) -> Tensor:
+    """Take the maximum over windows that overlap by one on strided sides.
+
+    Args:
+        patches: (b, t, h, w, c).
+        stride: steps in time, rows and columns; 1 leaves a side alone.
+
+    Returns:
+        (b, t', h', w', c) with sides as `pooled_thw` gives them.
+    """
+    kernel = tuple(step + 1 - step % 2 if step > 1 else 1 for step in stride)
+    padding = tuple(side // 2 for side in kernel)
+    pooled = F.max_pool3d(patches.permute(0, 4, 1, 2, 3), kernel, stride, padding)
+    return pooled.permute(0, 2, 3, 4, 1)
+
+
+class TokenPool(nn.Module):
+    """Pool the patches by a learned depthwise convolution, then normalise every head's tokens.
+
+    The class tokens are not pooled, only normalised.
+
+    Args:
+        channels: d, channels of one head; the heads share kernel and norm.
+        kernel: sides of the kernel, odd.
+    """
+
+    def __init__(self, channels: int, *, kernel: THW) -> None:
+        super().__init__()
+        if any(side % 2 == 0 for side in kernel):
+            raise ValueError(f"kernel must have odd sides, got {kernel}")
+        self.conv = nn.Conv3d(channels, channels, kernel, groups=channels, bias=False)
+        self.norm = nn.LayerNorm(channels, eps=1e-6)
+
+    def forward(self, tokens: Tensor, *, thw: THW, stride: THW) -> Tensor:
+        """Map (b, p + t·h·w, heads·d) tokens to (b, p + t'·h'·w', heads, d)."""
+        pooled = convolve_tokens(tokens, self.conv.weight, thw=thw, stride=stride)
+        return self.norm(pooled.unflatten(-1, (-1, self.norm.normalized_shape[0])))
+
+
+class PooledAttention(nn.Module):
+    """Multi-head attention whose queries, keys and values are pooled over the grid first.
+
+    Pooling q shrinks the block's output; pooling k and v only makes attention cheaper. A stride
+    of 1 for q leaves the queries alone, without kernel or norm. The block joins the heads.
+
+    Args:
+        channels: channels of the tokens, in and out.
+        num_heads: heads; divides channels.
+        q_stride: pooling steps of the queries, hence of the output.
+        kv_stride: pooling steps of the keys and values.
+        kernel: sides of the pooling kernels, odd.
+    """
+
+    def __init__(
+        self, channels: int, num_heads: int, *, q_stride: THW, kv_stride: THW, kernel: THW
+    ) -> None:
+        super().__init__()
+        if channels % num_heads:
+            raise ValueError(f"num_heads must divide channels {channels}, got {num_heads}")
+        head_channels = channels // num_heads
+        self.head_channels = head_channels
+        self.q_stride = q_stride
+        self.kv_stride = kv_stride
+        self.kernel = kernel
+        self.q = nn.Linear(channels, channels)
+        self.k = nn.Linear(channels, channels)
+        self.v = nn.Linear(channels, channels)
+        self.pool_q = None
+        if max(q_stride) > 1:
+            self.pool_q = TokenPool(head_channels, kernel=kernel)
+        self.pool_k = TokenPool(head_channels, kernel=kernel)
+        self.pool_v = TokenPool(head_channels, kernel=kernel)
+
+    def forward(self, tokens: Tensor, thw: THW) -> Tensor:
+        """Map (b, p + t·h·w, c) tokens to (b, p + t'·h'·w', c), sides pooled by the q stride."""
+        q = self._queries(tokens, thw).transpose(1, 2)  # (b, heads, p + t'·h'·w', d)
+        k, v = (pooled.transpose(1, 2) for pooled in self._keys_and_values(tokens, thw))
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        return mixed.transpose(1, 2).flatten(2)
+
+    def class_attention(self, tokens: Tensor, thw: THW) -> Tensor:
+        """Attention of the first class token to the patches, averaged over the heads.
+
+        Args:
+            tokens: (b, p + t·h·w, c) with at least one class token.
+            thw: grid of the patches.
+
+        Returns:
+            (b, t', h', w') on the grid of the block's output; every key's share of attention stands
+            at each of the places nearest to it, so it sums to more than one.
+        """
+        keys, _ = self._keys_and_values(tokens, thw)
+        query = self._queries(tokens, thw)[:, 0]  # (b, heads, d)
+        logits = (query[:, None] * keys).sum(-1) * self.head_channels**-0.5
+        num_prefix = tokens.shape[1] - thw[0] * thw[1] * thw[2]
+        shares = logits.softmax(dim=1).mean(-1)[:, num_prefix:]
+        shares = shares.unflatten(1, pooled_thw(thw, self.kv_stride))
+        size = pooled_thw(thw, self.q_stride)
+        return F.interpolate(shares[:, None], size=size, mode="nearest-exact")[:, 0]
+
+    def _keys_and_values(self, tokens: Tensor, thw: THW) -> tuple[Tensor, Tensor]:
+        """Return (b, p + keys, heads, d) keys and values."""
+        stride = self.kv_stride
+        if is_cpu_inference(tokens):
+            tokens, thw, stride = keep_read(tokens, thw=thw, kernel=self.kernel, stride=stride)
+        k = self.pool_k(apply_in_parts(tokens, self.k), thw=thw, stride=stride)
+        v = self.pool_v(apply_in_parts(tokens, self.v), thw=thw, stride=stride)
+        return k, v
+
+    def _queries(self, tokens: Tensor, thw: THW) -> Tensor:
+        """Return (b, p + t'·h'·w', heads, d) queries."""
+        q = apply_in_parts(tokens, self.q)
+        if self.pool_q is None:
+            return q.unflatten(-1, (-1, self.head_channels))
+        return self.pool_q(q, thw=thw, stride=self.q_stride)
 
 
 class Block(nn.Module):

@@ -161,3 +161,31 @@ def _spread_over_time(pooled: Tensor, num_frames: int, *, first: int, step: int)
 def _to_frames(volume: Tensor) -> Tensor:
     """View (b, c, t, h, w) as (b·t, c, h, w), channels last."""
     return volume.permute(0, 2, 3, 4, 1).flatten(0, 1).permute(0, 3, 1, 2)
+
+
+def keep_read(tokens: Tensor, *, thw: THW, kernel: THW, stride: THW) -> tuple[Tensor, THW, THW]:
+    """Drop the patches that no window of a pooling covers.
+
+    Args:
+        tokens: (b, p + t·h·w, c).
+        thw: grid of the patches.
+        kernel: sides of the pooling's windows, odd.
+        stride: steps between them.
+
+    Returns:
+        The remaining tokens, their grid, and the stride that pools them to the same result.
+    """
+    axes = [
+        [place for place in range(side) if (place + reach // 2) % step < reach]
+        for side, reach, step in zip(thw, kernel, stride, strict=True)
+    ]
+    t, h, w = map(len, axes)
+    if (t, h, w) == thw:
+        return tokens, thw, stride
+    frames, rows, columns = (torch.tensor(axis, device=tokens.device) for axis in axes)
+    places = (frames[:, None, None] * thw[1] + rows[:, None]) * thw[2] + columns  # (t, h, w)
+    num_prefix = tokens.shape[1] - thw[0] * thw[1] * thw[2]
+    prefix = torch.arange(num_prefix, device=tokens.device)
+    kept = tokens.index_select(1, torch.cat([prefix, num_prefix + places.flatten()]))
+    st, sh, sw = map(min, stride, kernel)
+    return kept, (t, h, w), (st, sh, sw)

@@ -7,12 +7,58 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tokenselect.backbones.fast_cpu import clips_at_once, fill_in_parts, is_cpu_inference
 from tokenselect.backbones.layers import check_video, init_carrying, init_linear
 from tokenselect.backbones.mvit.block import Block
 from tokenselect.backbones.mvit.convolution import THW
-from tokenselect.backbones.mvit.parts import clips_at_once, fill_in_parts, is_cpu_inference
-from tokenselect.backbones.mvit.positions import Positions
 from tokenselect.grid import TokenGrid
+
+
+class Positions(nn.Module):
+    """Add places to patches and put the class token before them.
+
+    A grid of another size than the tables' gets them interpolated, so a model runs on clips of any
+    length and size.
+
+    Args:
+        thw: grid the tables are made for.
+        channels: channels of the tokens.
+    """
+
+    def __init__(self, thw: THW, channels: int) -> None:
+        super().__init__()
+        t, h, w = thw
+        self.class_token = nn.Parameter(torch.zeros(channels))
+        self.class_position = nn.Parameter(torch.zeros(channels))
+        self.space = nn.Parameter(torch.zeros(h, w, channels))
+        self.time = nn.Parameter(torch.zeros(t, channels))
+        for table in self.parameters():
+            nn.init.trunc_normal_(table, std=0.02)
+
+    def forward(self, patches: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """Turn (b, t, h, w, c) patches into (b, 1 + t·h·w, c) tokens; `out` takes them."""
+        t, h, w = patches.shape[1:4]
+        space, time = self.tables((t, h, w))
+        first = self.class_token + self.class_position
+        if out is None:
+            patches = patches + (space + time[:, None, None])
+            return torch.cat([first.expand(patches.shape[0], 1, -1), patches.flatten(1, 3)], dim=1)
+        out[:, 0] = first
+        places = out[:, 1:].unflatten(1, (t, h, w))
+        torch.add(patches, space, out=places).add_(time[:, None, None])
+        return out
+
+    def tables(self, thw: THW) -> tuple[Tensor, Tensor]:
+        """Return the (h, w, c) and (t, c) tables of a grid of size `thw`."""
+        t, h, w = thw
+        space: Tensor = self.space
+        time: Tensor = self.time
+        if space.shape[:2] != (h, w):
+            image = F.interpolate(space.permute(2, 0, 1)[None], size=(h, w), mode="bilinear")
+            space = image[0].permute(1, 2, 0)
+        if time.shape[0] != t:
+            time = F.interpolate(time.t()[None], size=t, mode="linear")[0].t()
+        return space, time
 
 
 class MViT(nn.Module):
@@ -156,3 +202,69 @@ def _check_stages(q_strides: Mapping[int, THW], depth: int) -> None:
     outside = [index for index in q_strides if not 0 < index < depth]
     if outside:
         raise ValueError(f"q_strides must name blocks from 1 to {depth - 1}, got {outside}")
+
+
+def mvit_b16(
+    *,
+    num_classes: int = 400,
+    frames: int = 16,
+    size: int | tuple[int, int] = 224,
+    drop_path: float = 0.2,
+    dropout: float = 0.5,
+) -> MViT:
+    """MViT-B of 16 frames with a stride of 4: 36.6 M parameters, 70.6 GMACs a view."""
+    return MViT(
+        num_classes=num_classes,
+        frames=frames,
+        size=(size, size) if isinstance(size, int) else size,
+        depth=16,
+        channels=96,
+        num_heads=1,
+        q_strides=dict.fromkeys((1, 3, 14), (1, 2, 2)),
+        kv_stride=(1, 8, 8),
+        drop_path=drop_path,
+        dropout=dropout,
+    )
+
+
+def mvit_b16_32x3(
+    *,
+    num_classes: int = 400,
+    frames: int = 32,
+    size: int | tuple[int, int] = 224,
+    drop_path: float = 0.3,
+    dropout: float = 0.5,
+) -> MViT:
+    """MViT-B of 32 frames with a stride of 3: the same blocks on twice the tokens."""
+    return mvit_b16(
+        num_classes=num_classes, frames=frames, size=size, drop_path=drop_path, dropout=dropout
+    )
+
+
+def mvit_mini(
+    *,
+    num_classes: int = 400,
+    frames: int = 16,
+    size: int | tuple[int, int] = 64,
+    drop_path: float = 0.0,
+    dropout: float = 0.0,
+) -> MViT:
+    """MViT for tests and small data on a CPU: 0.5 M parameters, 0.25 GMACs a view.
+
+    Most of its blocks work on the 8 × 8 grid, where a region still has something to cut. Keys and
+    values are pooled by 4 where MViT-B16 pools by 8: small pictures would lose what is small in
+    them.
+    """
+    return MViT(
+        num_classes=num_classes,
+        frames=frames,
+        size=(size, size) if isinstance(size, int) else size,
+        depth=8,
+        channels=24,
+        num_heads=1,
+        q_strides=dict.fromkeys((1, 6), (1, 2, 2)),
+        kv_stride=(1, 4, 4),
+        patch_kernel=(3, 5, 5),
+        drop_path=drop_path,
+        dropout=dropout,
+    )

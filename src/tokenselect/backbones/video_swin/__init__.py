@@ -1,7 +1,7 @@
 """Video Swin Transformers of any input size and frame count (Liu et al., CVPR 2022)."""
 
-from tokenselect.backbones.video_swin.model import VideoSwin
-from tokenselect.backbones.video_swin.presets import (
+from tokenselect.backbones.video_swin.model import (
+    VideoSwin,
     video_swin_b,
     video_swin_b_w16,
     video_swin_mini,

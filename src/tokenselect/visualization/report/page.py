@@ -1,16 +1,149 @@
-"""The page: markup, style and script that lie beside this file, with the story put in."""
+"""The report as one HTML page: an explanation as JSON, put into markup, style and script."""
 
 from __future__ import annotations
 
+import base64
 import html
+import io
 import json
 import os
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from tokenselect.visualization.explanation import Explanation
-from tokenselect.visualization.report.story import story_of
+import torch
+from PIL import Image
+from torch import Tensor
+
+from tokenselect.data.transforms import resize
+from tokenselect.visualization.explanation import ClipStory, Explanation, PlanStory, SiteStory
+from tokenselect.visualization.painting import heat_colours
+from tokenselect.visualization.pictures import clip_rate, stretch
+from tokenselect.visualization.tracing import KeptPixels
+
+FRAME_WIDTH = 480  # at most, of a frame in the page
+TOP = 5
+
+
+def story_of(explanation: Explanation, *, start: str | None = None) -> dict[str, Any]:
+    """Give all that the page shows.
+
+    Args:
+        explanation: of a clip.
+        start: the plan that is shown first; None for the last.
+    """
+    clip = explanation.clip
+    plans = [plan.plan for plan in explanation.plans]
+    return {
+        "start": len(plans) - 1 if start is None else plans.index(start),
+        "model": explanation.model,
+        "notes": explanation.notes,
+        "clip": {
+            "name": clip.name,
+            "input": list(clip.video),
+            "stride": list(clip.stride),
+            "width": clip.view.source[1],
+            "height": clip.view.source[0],
+            "rate": round(clip_rate(explanation), 3),
+            "numbers": clip.numbers,
+            "times": [round(time, 3) for time in clip.times],
+            "view": shares(clip, torch.tensor([0, 0, *reversed(clip.view.size)])),
+            "frames": [encode_jpeg(frame) for frame in small_frames(clip)],
+        },
+        "plans": [_plan(explanation, plan) for plan in explanation.plans],
+    }
+
+
+def _plan(explanation: Explanation, plan: PlanStory) -> dict[str, Any]:
+    return {
+        "plan": plan.plan,
+        "gmacs": plan.gmacs,
+        "milliseconds": plan.milliseconds,
+        "share": explanation.kept(plan).share,
+        "top": [
+            {"label": explanation.class_names[number], "probability": probability}
+            for number, probability in plan.top(TOP)
+        ],
+        "layers": [
+            {"name": layer.name, "gmacs": layer.gmacs, "thw": list(layer.thw or [])}
+            for layer in plan.layers
+        ],
+        "sites": [_site(explanation.clip, site) for site in plan.sites],
+    }
+
+
+def _site(clip: ClipStory, site: SiteStory) -> dict[str, Any]:
+    frames = site.frame_scores
+    told: dict[str, Any] = {
+        "text": site.text,
+        "kind": site.kind,
+        "block": site.block,
+        "before": list(site.thw_before),
+        "after": list(site.thw_after),
+        "scores": [None if bool(s.isnan()) else round(float(s), 4) for s in frames],
+        "boxes": boxes_of(clip, site.kept),
+        "grid": grid_place(clip, site.kept),
+    }
+    if site.kind == "S":
+        colours = heat_colours(stretch(site.scores))  # (t, h, w, 3)
+        told["heat"] = encode_sprite(colours, ~site.scores.isnan())
+    if not site.kept.are_boxes_full:
+        cells = site.kept.cells[:: clip.stride[0]]
+        told["gone"] = encode_sprite(torch.zeros(*cells.shape, 3), ~cells)
+    return told
+
+
+def boxes_of(clip: ClipStory, kept: KeptPixels) -> list[list[float] | None]:
+    """Give each frame's kept box, None where the frame was dropped."""
+    pairs = zip(kept.frames.tolist(), kept.boxes, strict=True)
+    return [shares(clip, box) if is_kept else None for is_kept, box in pairs]
+
+
+def grid_place(clip: ClipStory, kept: KeptPixels) -> list[float]:
+    """Give the place of whole cells, of which the last may reach beyond the view."""
+    _, rows, columns = clip.stride
+    height, width = rows * (len(kept.rows) - 1), columns * (len(kept.columns) - 1)
+    return shares(clip, torch.tensor([0, 0, width, height]))
+
+
+def shares(clip: ClipStory, box: Tensor) -> list[float]:
+    """Map a box of the model's input to shares of the video's sides: x0, y0, x1, y1."""
+    height, width = clip.view.source
+    sides = torch.tensor([width, height, width, height], dtype=torch.float64)
+    return [round(value, 5) for value in (clip.view.to_source(box) / sides).tolist()]
+
+
+def small_frames(clip: ClipStory) -> Tensor:
+    """Shrink frames that are wider than the page shows them."""
+    height, width = clip.view.source
+    if width <= FRAME_WIDTH:
+        return clip.frames
+    return resize(clip.frames, (max(1, round(height * FRAME_WIDTH / width)), FRAME_WIDTH))
+
+
+def encode_jpeg(frame: Tensor) -> str:
+    """Turn a (3, h, w) uint8 frame into a data address."""
+    picture = Image.fromarray(frame.permute(1, 2, 0).contiguous().numpy())
+    return _encode(picture, "JPEG", quality=82)
+
+
+def encode_sprite(colours: Tensor, is_shown: Tensor) -> str:
+    """Put the cells of all frames side by side, one pixel each, as a PNG's data address.
+
+    Args:
+        colours: (t, h, w, 3) in [0, 255].
+        is_shown: (t, h, w) bool; the others are transparent.
+    """
+    pixels = torch.cat([colours, 255.0 * is_shown[..., None]], dim=-1)  # (t, h, w, 4)
+    t, h, w, _ = pixels.shape
+    side_by_side = pixels.movedim(0, 1).reshape(h, t * w, 4).to(torch.uint8)
+    return _encode(Image.fromarray(side_by_side.contiguous().numpy()), "PNG", optimize=True)
+
+
+def _encode(picture: Image.Image, kind: str, **options: Any) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, kind, **options)
+    return f"data:image/{kind.lower()};base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def build_page(story: dict[str, Any]) -> str:

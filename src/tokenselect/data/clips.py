@@ -1,0 +1,256 @@
+"""From a video to clips: which frames, which crops, and what a model wants (paper, section 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Generator, Tensor
+
+from tokenselect.data.augmentation import IMAGENET_STATS, KINETICS_STATS
+from tokenselect.data.draws import draw_integer, draw_shares
+from tokenselect.data.transforms import Box, crop, normalize, resize
+
+
+class Sampler(Protocol):
+    """What a data set needs of a sampler."""
+
+    def __call__(self, num_frames: int, *, generator: Generator | None = None) -> list[list[int]]:
+        """Return clips: lists of frame numbers, all of one length."""
+
+
+class StrideSampler:
+    """Clips of frames `stride` apart: random in training, spread evenly in testing.
+
+    A video shorter than a clip gives frames spread over all of it, some of them twice.
+
+    Args:
+        clip_frames: frames of a clip.
+        stride: distance of neighbouring frames.
+        num_clips: clips of a video; without a generator they start evenly from the first frame
+            to the last possible start, a single one in the middle.
+    """
+
+    def __init__(self, clip_frames: int, stride: int, *, num_clips: int = 1):
+        _check_positive(clip_frames=clip_frames, stride=stride, num_clips=num_clips)
+        self.clip_frames, self.stride, self.num_clips = clip_frames, stride, num_clips
+
+    def __call__(self, num_frames: int, *, generator: Generator | None = None) -> list[list[int]]:
+        """Return `num_clips` clips of a video of `num_frames` frames."""
+        _check_positive(num_frames=num_frames)
+        room = num_frames - self.span
+        if room < 0:
+            return [spread_frames(num_frames, self.clip_frames)] * self.num_clips
+        if generator is None:
+            starts = spread_starts(room, self.num_clips)
+        else:
+            starts = [draw_integer(0, room + 1, generator=generator) for _ in range(self.num_clips)]
+        return [list(range(start, start + self.span, self.stride)) for start in starts]
+
+    @property
+    def span(self) -> int:
+        """Frames from the first of a clip to its last."""
+        return (self.clip_frames - 1) * self.stride + 1
+
+    def __repr__(self) -> str:
+        return f"StrideSampler({self.clip_frames}×{self.stride}, num_clips={self.num_clips})"
+
+
+class SegmentSampler:
+    """Clips that cover the whole video: one frame of each of `clip_frames` equal segments.
+
+    Args:
+        clip_frames: segments, and frames of a clip.
+        num_clips: clips of a video; without a generator clip j takes the frames at
+            (j + 1/2) / num_clips of each segment.
+    """
+
+    def __init__(self, clip_frames: int, *, num_clips: int = 1):
+        _check_positive(clip_frames=clip_frames, num_clips=num_clips)
+        self.clip_frames, self.num_clips = clip_frames, num_clips
+
+    def __call__(self, num_frames: int, *, generator: Generator | None = None) -> list[list[int]]:
+        """Return `num_clips` clips of a video of `num_frames` frames."""
+        _check_positive(num_frames=num_frames)
+        return [self._clip(num_frames, number, generator) for number in range(self.num_clips)]
+
+    def _clip(self, num_frames: int, number: int, generator: Generator | None) -> list[int]:
+        length = num_frames / self.clip_frames
+        if generator is None:
+            shares = [(number + 0.5) / self.num_clips] * self.clip_frames
+        else:
+            shares = draw_shares(self.clip_frames, generator=generator)
+        places = (segment + share for segment, share in enumerate(shares))
+        return [min(int(place * length), num_frames - 1) for place in places]
+
+    def __repr__(self) -> str:
+        return f"SegmentSampler({self.clip_frames}, num_clips={self.num_clips})"
+
+
+def spread_starts(room: int, num_clips: int) -> list[int]:
+    """Spread starts evenly over 0, …, room; a single clip starts in the middle."""
+    if num_clips == 1:
+        return [room // 2]
+    return [round(room * number / (num_clips - 1)) for number in range(num_clips)]
+
+
+def spread_frames(num_frames: int, clip_frames: int) -> list[int]:
+    """Spread `clip_frames` frame numbers evenly over a video, ends included."""
+    if clip_frames == 1:
+        return [num_frames // 2]
+    return [round((num_frames - 1) * i / (clip_frames - 1)) for i in range(clip_frames)]
+
+
+def parse_views(views: str) -> tuple[int, int]:
+    """Read "5x1": five clips of a video, one crop of each."""
+    parts = views.lower().replace("×", "x").split("x")
+    if len(parts) != 2 or not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+        raise ValueError(f'views must be like "5x1" (clips x crops), got {views!r}')
+    return int(parts[0]), int(parts[1])
+
+
+def _check_positive(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise ValueError(f"{name} must be at least 1, got {count}")
+
+
+Size = tuple[int, int]  # height, width
+
+
+@dataclass(frozen=True)
+class View:
+    """One crop of a resized video.
+
+    Attributes:
+        source: height and width of the video as it is shown.
+        resized: height and width before the crop.
+        box: top, left, height and width of the crop.
+    """
+
+    source: Size
+    resized: Size
+    box: Box
+
+    @property
+    def size(self) -> Size:
+        """Height and width of what the model sees."""
+        return self.box[2:]
+
+    def cut(self, frames: Tensor) -> Tensor:
+        """Resize and crop (t, 3, h, w) uint8 frames of the video."""
+        if tuple(frames.shape[-2:]) != self.source:
+            raise ValueError(f"frames must be {self.source}, got {tuple(frames.shape[-2:])}")
+        return crop(resize(frames, self.resized), self.box)
+
+    def to_source(self, boxes: Tensor) -> Tensor:
+        """Map (..., 4) boxes x0, y0, x1, y1 of the view to the video, as float pixels."""
+        top, left, _, _ = self.box
+        down, across = (self.source[i] / self.resized[i] for i in (0, 1))
+        shift = torch.tensor([left, top, left, top], dtype=torch.float64)
+        scale = torch.tensor([across, down, across, down], dtype=torch.float64)
+        return (boxes.to(torch.float64) + shift) * scale
+
+
+def place_views(
+    source: Size, size: Size, *, short_side: int | None = None, crops: int = 1
+) -> list[View]:
+    """Place the views as in testing: resized to cover `size`, cut along the side with most room.
+
+    Args:
+        source: height and width of the video.
+        size: height and width that the model sees.
+        short_side: of the video before cropping, if larger than what covers `size`.
+        crops: 1, in the middle, or several, spread from end to end.
+    """
+    cover = max(size[0] / source[0], size[1] / source[1])
+    scale = max(cover, (short_side or 0) / min(source))
+    resized = (
+        max(size[0], round(source[0] * scale)),
+        max(size[1], round(source[1] * scale)),
+    )
+    room = (resized[0] - size[0], resized[1] - size[1])
+    middle = (room[0] // 2, room[1] // 2)
+    if crops == 1:
+        return [View(source, resized, (*middle, *size))]
+    views = []
+    for number in range(crops):
+        share = number / (crops - 1)
+        corner = (
+            (middle[0], round(room[1] * share))
+            if room[1] >= room[0]
+            else (round(room[0] * share), middle[1])
+        )
+        views.append(View(source, resized, (*corner, *size)))
+    return views
+
+
+Stats = tuple[Sequence[float], Sequence[float]]
+STATS: dict[str, Stats] = {"kinetics": KINETICS_STATS, "imagenet": IMAGENET_STATS}
+STRIDES = {"mvit_b16": 4, "mvit_b16_32x3": 3, "mvit_mini": 4}  # of the others: 2
+
+
+@dataclass(frozen=True)
+class ClipRule:
+    """The model's input.
+
+    Attributes:
+        frames: of a clip.
+        size: height and width.
+        stride: frames of the video from one frame of the clip to the next; None takes one frame of
+            each of `frames` equal parts of the whole.
+        short_side: of the picture before it is cropped; None for as small as covers `size`.
+        stats: mean and deviation of the colours.
+    """
+
+    frames: int
+    size: tuple[int, int]
+    stride: int | None = 4
+    short_side: int | None = None
+    stats: Stats = KINETICS_STATS
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a batch of one clip."""
+        return (1, 3, self.frames, *self.size)
+
+    def sample(self, start: int, stop: int, *, clips: int = 1) -> list[list[int]]:
+        """Pick the frames of `clips` clips from frames start, …, stop − 1 of a video."""
+        sampler: SegmentSampler | StrideSampler
+        if self.stride is None:
+            sampler = SegmentSampler(self.frames, num_clips=clips)
+        else:
+            sampler = StrideSampler(self.frames, self.stride, num_clips=clips)
+        return [[start + number for number in clip] for clip in sampler(stop - start)]
+
+    def views(self, source: tuple[int, int], *, crops: int = 1) -> list[View]:
+        """Place the crops on a video of this height and width."""
+        return place_views(source, self.size, short_side=self.short_side, crops=crops)
+
+    def cut(self, frames: Tensor, views: Sequence[View]) -> Tensor:
+        """Make (v, 3, t, h, w) model input of (t, 3, h, w) uint8 frames."""
+        mean, std = self.stats
+        return torch.stack([normalize(view.cut(frames), mean=mean, std=std) for view in views])
+
+
+def rule_of_model(name: str, default_input: tuple[int, int, int]) -> ClipRule:
+    """Give the published input of a model by name."""
+    frames, height, width = default_input
+    stats = KINETICS_STATS if name.startswith("mvit") else IMAGENET_STATS
+    return ClipRule(frames, (height, width), stride=STRIDES.get(name, 2), stats=stats)
+
+
+def rule_of_recipe(data: dict[str, Any]) -> ClipRule:
+    """Give the input that a checkpoint was trained with, from the data part of its recipe."""
+    size = data["size"]
+    height, width = (size, size) if isinstance(size, int) else size
+    is_synthetic = data.get("source") == "synthetic"  # the whole of such a clip is the action
+    return ClipRule(
+        data["frames"],
+        (height, width),
+        stride=None if is_synthetic else data.get("stride"),
+        short_side=data.get("short_side"),
+        stats=STATS[data.get("stats", "kinetics")],
+    )

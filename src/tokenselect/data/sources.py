@@ -1,0 +1,265 @@
+"""What a user may name as a video: a file, a folder, a pattern, an address, a camera, a sample."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import av
+import numpy as np
+import torch
+from torch import Tensor
+
+from tokenselect.data import FrameSource, VideoError, open_video, write_video
+from tokenselect.data.frame_folder import list_pictures, list_videos
+from tokenselect.data.synthetic import CLASS_NAMES, SyntheticActions
+
+NUM_SAMPLES = len(CLASS_NAMES)
+FRAMES, SIDE, FPS = 16, 192, 8.0  # twice the side that the small model sees, for the eye
+
+
+class FramesInMemory:
+    """Frames that are there already, read like a file.
+
+    Args:
+        frames: (t, 3, h, w) uint8.
+        fps: frames a second.
+        name: what they are called in messages.
+    """
+
+    def __init__(self, frames: Tensor, *, fps: float, name: str) -> None:
+        self.frames, self.fps, self.path = frames, fps, name
+        self.num_frames = len(frames)
+        self.times = np.arange(self.num_frames) / fps
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of a frame."""
+        return self.frames.shape[2], self.frames.shape[3]
+
+    def read(self, indices: Sequence[int]) -> Tensor:
+        """Return (t, 3, h, w) uint8 frames in the order of `indices`."""
+        return self.frames[torch.as_tensor(list(indices))]
+
+    def verify(self) -> None:
+        """Nothing can be damaged."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def sample_clips() -> SyntheticActions:
+    """Give the clips that no model was trained on, one of each class and so on."""
+    return SyntheticActions(NUM_SAMPLES, frames=FRAMES, size=SIDE, split="test")
+
+
+def open_sample(number: int) -> FramesInMemory:
+    """Draw sample clip `number`."""
+    if not 0 <= number < NUM_SAMPLES:
+        raise ValueError(f"samples are numbered 0 to {NUM_SAMPLES - 1}, got {number}")
+    frames = sample_clips().video(number).contiguous()
+    return FramesInMemory(frames, fps=FPS, name=f"sample:{number}")
+
+
+def sample_label(number: int) -> str:
+    """Give the action that sample clip `number` shows."""
+    return CLASS_NAMES[number]
+
+
+def write_samples(folder: str | os.PathLike[str], *, count: int = NUM_SAMPLES) -> list[Path]:
+    """Write the first sample clips as files named by what they show."""
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for number in range(count):
+        path = place / f"sample-{number}-{sample_label(number)}.mp4"
+        write_video(path, open_sample(number).frames, fps=FPS, options={"crf": "12"})
+        paths.append(path)
+    return paths
+
+
+def camera_address(number: int) -> tuple[str, str]:
+    """Give what FFmpeg calls a camera, and the system that it belongs to."""
+    if sys.platform == "darwin":
+        return str(number), "avfoundation"
+    if sys.platform == "win32":
+        return f"video={number}", "dshow"
+    return f"/dev/video{number}", "v4l2"
+
+
+def record_camera(number: int, seconds: float, *, tell: Callable[[str], object]) -> FramesInMemory:
+    """Record a camera into memory.
+
+    Args:
+        number: 0 for the first.
+        seconds: how long.
+        tell: told how far it is.
+    """
+    name = f"camera {number}"
+    file, system = camera_address(number)
+    try:
+        with av.open(file, format=system) as container:
+            return record(container, seconds, name=name, tell=tell)
+    except (av.error.FFmpegError, OSError) as error:
+        raise VideoError(name, f"cannot be opened: {error.strerror or error} ({file})") from error
+
+
+def record(
+    container: av.container.InputContainer,
+    seconds: float,
+    *,
+    name: str,
+    tell: Callable[[str], object],
+) -> FramesInMemory:
+    """Read frames until `seconds` have passed in the stream's own time."""
+    pictures, times = [], []
+    for frame in container.decode(video=0):
+        pictures.append(torch.from_numpy(frame.to_ndarray(format="rgb24")).permute(2, 0, 1))
+        times.append(float(frame.time or 0.0))
+        passed = times[-1] - times[0]
+        tell(f"recording {passed:.1f} of {seconds:g} s")
+        if passed >= seconds:
+            break
+    if not pictures:
+        raise VideoError(name, "gives no pictures")
+    fps = (len(times) - 1) / (times[-1] - times[0]) if times[-1] > times[0] else 30.0
+    return FramesInMemory(torch.stack(pictures), fps=fps, name=name)
+
+
+MAX_BYTES = 2**31
+PART = 2**18  # bytes read at once
+
+
+def download(
+    address: str, folder: Path, *, tell: Callable[[str], object], max_bytes: int = MAX_BYTES
+) -> Path:
+    """Fetch a video into a folder; what goes wrong is said in one line.
+
+    Args:
+        address: http or https.
+        folder: where the file goes, under the name it has there.
+        tell: told how far it is.
+        max_bytes: a larger file is refused.
+    """
+    path = folder / (Path(urlsplit(address).path).name or "video")
+    try:
+        with urllib.request.urlopen(address, timeout=20) as answer, path.open("wb") as file:
+            size = int(answer.headers.get("Content-Length") or 0)
+            done = 0
+            while part := answer.read(PART):
+                done += len(part)
+                if max(done, size) > max_bytes:
+                    raise VideoError(address, f"is larger than {max_bytes / 2**20:.0f} MB")
+                file.write(part)
+                of = f" of {size / 2**20:.1f}" if size else ""
+                tell(f"downloading {done / 2**20:.1f}{of} MB")
+    except (OSError, ValueError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, VideoError):
+            raise
+        is_answer = isinstance(error, urllib.error.HTTPError)  # it knows its number
+        reason = error if is_answer else getattr(error, "reason", None) or error
+        raise VideoError(address, f"cannot be downloaded: {reason}") from error
+    return path
+
+
+SAMPLE = re.compile(r"samples?(?::(\d+))?")
+KINDS = "a file, a folder, a pattern, an http address, a camera's number, or 'sample'"
+
+
+@dataclass(frozen=True)
+class Video:
+    """A video that can be opened.
+
+    Attributes:
+        name: as shown.
+        open: opens it; raises `VideoError` if it cannot be read.
+        label: what it shows, where that is known (samples).
+    """
+
+    name: str
+    open: Callable[[], FrameSource]
+    label: str | None = None
+
+
+def find_videos(
+    words: Sequence[str],
+    *,
+    seconds: float = 4.0,
+    tell: Callable[[str], object] | None = None,
+) -> list[Video]:
+    """Turn what was named into videos, in order.
+
+    Args:
+        words: as on the command line.
+        seconds: to record of a camera.
+        tell: told what takes time, recording and downloading.
+    """
+    if not words:
+        raise ValueError(f"name a video: {KINDS}")
+    return [v for word in words for v in _find(word, seconds=seconds, tell=tell or _tell_nobody)]
+
+
+def _find(word: str, *, seconds: float, tell: Callable[[str], object]) -> list[Video]:
+    path = Path(word)
+    if word.startswith(("http://", "https://")):
+        return [Video(word, partial(_open_address, word, tell))]
+    if path.is_dir():
+        return _in_folder(path)
+    if path.exists():
+        return [Video(word, partial(open_video, word))]
+    if match := SAMPLE.fullmatch(word):
+        return _samples(word, match[1])
+    if word.isdigit():
+        return [Video(f"camera {word}", partial(record_camera, int(word), seconds, tell=tell))]
+    if glob.has_magic(word):
+        found = sorted(glob.glob(word, recursive=True))
+        if not found:
+            raise FileNotFoundError(f"no file matches {word}")
+        return [v for name in found for v in _find(name, seconds=seconds, tell=tell)]
+    raise FileNotFoundError(f"{word} does not exist; a video is {KINDS}")
+
+
+def _in_folder(path: Path) -> list[Video]:
+    """List the videos below a folder; a folder of pictures is one video."""
+    if list_pictures(path):
+        return [Video(str(path), partial(open_video, path))]
+    found = list_videos(path)
+    if not found:
+        raise VideoError(path, "holds no videos")
+    return [Video(name, partial(open_video, name)) for name in found]
+
+
+def _samples(word: str, number: str | None) -> list[Video]:
+    if number is not None and int(number) >= NUM_SAMPLES:
+        raise ValueError(f"samples are numbered 0 to {NUM_SAMPLES - 1}, got {word!r}")
+    numbers = range(NUM_SAMPLES) if word == "samples" else [int(number or 0)]
+    return [Video(f"sample:{n}", partial(open_sample, n), sample_label(n)) for n in numbers]
+
+
+def _open_address(address: str, tell: Callable[[str], object]) -> FrameSource:
+    """Download to a file that lives as long as what reads it: large ones are opened again."""
+    folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    try:
+        source = open_video(download(address, Path(folder.name), tell=tell))
+    except BaseException:
+        folder.cleanup()
+        raise
+    weakref.finalize(source, folder.cleanup)
+    return source
+
+
+def _tell_nobody(_: str) -> None:
+    pass

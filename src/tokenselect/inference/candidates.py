@@ -1,0 +1,172 @@
+"""Plans worth proposing for a model, and what they cost, without running any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby, product
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from tokenselect.adapters import find_adapter
+from tokenselect.grid import TokenGrid
+from tokenselect.measure.cost import MacCount, count_macs
+from tokenselect.plan import THW, SelectionPlan, Site
+
+RATIOS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan with what follows from it on paper.
+
+    Attributes:
+        plan: the plan.
+        gmacs: of a forward, without the scorers (under 1 %).
+        time_kept: share of the frames, on average over the blocks.
+        space_kept: share of each frame's patches, on average over the blocks.
+    """
+
+    plan: SelectionPlan
+    gmacs: float
+    time_kept: float
+    space_kept: float
+
+    @property
+    def kept(self) -> float:
+        """Share of the tokens, on average over the blocks."""
+        return self.time_kept * self.space_kept
+
+
+class _OneBlock(nn.Module):
+    """A block as a module from tensor to tensor, so that its multiply-adds can be counted."""
+
+    def __init__(self, block: nn.Module, thw: THW, num_prefix: int) -> None:
+        super().__init__()
+        self.block, self.thw, self.num_prefix = block, thw, num_prefix
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.block(TokenGrid(tokens, self.thw, self.num_prefix)).tokens
+
+
+@dataclass
+class CostModel:
+    """Multiply-adds of one of our models under any plan: a block's follow from its grid alone.
+
+    Attributes:
+        model: dense.
+        counted: by kind of block and grid.
+    """
+
+    model: nn.Module
+    counted: dict[tuple[str, THW], float] = field(default_factory=dict)
+
+    @cached_property
+    def blocks(self) -> Sequence[Any]:
+        """The model's blocks."""
+        return find_adapter(self.model).blocks(self.model)
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """Each block's structure: blocks of one kind cost the same on the same grid."""
+        return [repr(block) for block in self.blocks]
+
+    @cached_property
+    def video(self) -> THW:
+        """The model's usual input."""
+        return cast(THW, self.model.default_input)
+
+    @cached_property
+    def whole(self) -> tuple[MacCount, int]:
+        """Multiply-adds of the dense model, and its class tokens."""
+        seen: list[int] = []
+        first = self.blocks[0]
+        handle = first.register_forward_pre_hook(lambda _, given: seen.append(given[0].num_prefix))
+        counted = count_macs(self.model, 1, 3, *self.video)
+        handle.remove()
+        return counted, seen[0]
+
+    @cached_property
+    def rest(self) -> float:
+        """GMACs of embedding and head; on the way, those of each block on its own grid."""
+        counted, _ = self.whole
+        names = {id(module): name for name, module in self.model.named_modules()}
+        gmacs = [counted.by_module[names[id(block)]] / 1e9 for block in self.blocks]
+        for kind, thw, own in zip(self.kinds, self.grids(), gmacs, strict=True):
+            self.counted[kind, thw] = own
+        return counted.gmacs - sum(gmacs)
+
+    def grids(self, plan: SelectionPlan | None = None) -> list[THW]:
+        """Give the grid that enters each block."""
+        thw = cast(THW, self.model.embed_thw(*self.video))  # type: ignore[operator]
+        grids = []
+        for index, block in enumerate(self.blocks):
+            for site in plan.before(index) if plan is not None else ():
+                thw = site.kept_thw(thw)
+            grids.append(thw)
+            thw = block.out_thw(thw)
+        return grids
+
+    def _block(self, index: int, thw: THW) -> float:
+        """Count the GMACs of a block on a grid."""
+        key = (self.kinds[index], thw)
+        if key not in self.counted:
+            block = self.blocks[index]
+            prefix = self.whole[1]
+            tokens = prefix + thw[0] * thw[1] * thw[2]
+            one = _OneBlock(block, thw, prefix)
+            self.counted[key] = count_macs(one, 1, tokens, block.in_channels).gmacs
+        return self.counted[key]
+
+    def candidate(self, plan: SelectionPlan) -> Candidate:
+        """Work out a plan's cost and what it keeps."""
+        grids, whole = self.grids(plan), self.grids()
+        pairs = list(zip(grids, whole, strict=True))
+        gmacs = self.rest + sum(self._block(n, thw) for n, thw in enumerate(grids))
+        times = [own[0] / full[0] for own, full in pairs]
+        spaces = [own[1] * own[2] / (full[1] * full[2]) for own, full in pairs]
+        return Candidate(plan, gmacs, sum(times) / len(times), sum(spaces) / len(spaces))
+
+
+def usual_sites(costs: CostModel) -> list[tuple[str, int]]:
+    """Give the sites to try: frames before block 0, and both where most blocks begin.
+
+    That is the longest run of blocks on one grid: block 4 on MViT-B16, as in the paper, which
+    found regions before block 0 to cost more accuracy than they save (section 4.3).
+    """
+    runs = [list(run) for _, run in groupby(enumerate(costs.grids()), key=lambda pair: pair[1])]
+    body = max(runs, key=len)[0][0]
+    return [*(("T", block) for block in sorted({0, body})), ("S", body)]
+
+
+def list_plans(
+    costs: CostModel,
+    sites: Sequence[tuple[str, int]],
+    *,
+    first: Sequence[SelectionPlan] = (),
+    ratios: Sequence[float] = RATIOS,
+) -> list[SelectionPlan]:
+    """List plans of at most one frame and one region site, none twice that keep the same.
+
+    Args:
+        costs: of the model.
+        sites: kind and block.
+        first: plans of any sites that stand for all that keep the same.
+        ratios: to try at each site, from the largest.
+    """
+    options: dict[str, list[Site | None]] = {"T": [None], "S": [None]}
+    for kind, block in sites:
+        options[kind] += [Site(kind, block, ratio) for ratio in ratios]
+    plans = {tuple(costs.grids(plan)): plan for plan in reversed(first)}
+    for chosen in product(options["T"], options["S"]):
+        plan = SelectionPlan(tuple(site for site in chosen if site is not None))
+        plans.setdefault(tuple(costs.grids(plan)), plan)
+    return list(plans.values())
+
+
+def drops(candidates: Sequence[Candidate]) -> Tensor:
+    """Give (r, 2) features: the shares dropped in time and in space."""
+    return torch.tensor([[1 - c.time_kept, 1 - c.space_kept] for c in candidates])

@@ -1,0 +1,254 @@
+"""One clip under several plans: what was kept, why, what it cost, what it changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from tokenselect.adapters import find_adapter
+from tokenselect.checkpoints.model import LoadedModel
+from tokenselect.data import FrameSource
+from tokenselect.data.clips import ClipRule
+from tokenselect.grid import TokenGrid
+from tokenselect.insertion import record_selections, watch_grids
+from tokenselect.insertion.insert import selectors_of
+from tokenselect.measure.cost import layer_costs, time_forwards
+from tokenselect.ops.anchors import Pair, corners_of, default_stride
+from tokenselect.plan import THW
+from tokenselect.selectors import RegionSelector, Selection, Selector
+from tokenselect.selectors.baselines import RandomScoring
+from tokenselect.selectors.scoring import AnchorFeatureScoring
+from tokenselect.visualization.explanation import (
+    ClipStory,
+    Explanation,
+    Layer,
+    PlanStory,
+    SiteStory,
+)
+from tokenselect.visualization.tracing import to_pixels, trace_sites
+
+PROBE = 960  # a side that every stride divides
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What happened in one forward of one clip.
+
+    Attributes:
+        logits: (classes,).
+        thw: the grid that the embedding made.
+        grids: the grid that entered each block, after the selection before it.
+        selections: by site, batch of one.
+        maps: by region site, the (t, h, w) scores of the patches.
+    """
+
+    logits: Tensor
+    thw: THW
+    grids: list[THW]
+    selections: dict[str, Selection]
+    maps: dict[str, Tensor]
+
+
+@torch.inference_mode()
+def record_clip(model: nn.Module, clip: Tensor) -> Recording:
+    """Run one clip (1, 3, t, h, w) and note all that was selected."""
+    nothing: AbstractContextManager[dict[str, Selection]] = nullcontext({})
+    recorder = nothing if selectors_of(model) is None else record_selections(model)
+    maps: dict[str, Tensor] = {}
+    with watch_grids(model) as grids, watch_maps(model, maps), recorder as selections:
+        logits = model(clip)[0].float().cpu()
+    for label, selection in selections.items():
+        if selection.corners is not None and label not in maps:
+            stride = cast(RegionSelector, cast(nn.ModuleDict, selectors_of(model))[label]).stride
+            maps[label] = spread_anchors(selection, stride=stride)
+    return Recording(logits, grids[0], grids[1:], dict(selections), maps)
+
+
+@contextmanager
+def watch_maps(model: nn.Module, maps: dict[str, Tensor]) -> Iterator[None]:
+    """Note the patches' scores at every site that scores patches; others score whole anchors."""
+    handles = []
+    for module in (selectors_of(model) or {}).values():
+        selector = cast(Selector, module)
+        by_anchor = isinstance(selector.scoring, RandomScoring | AnchorFeatureScoring)
+        if selector.site.kind == "T" or (by_anchor and isinstance(selector, RegionSelector)):
+            continue
+
+        def note(module: nn.Module, arguments: tuple[TokenGrid]) -> None:
+            selector = cast(Selector, module)
+            maps[selector.site.label] = selector.scoring.score_map(arguments[0])[0].float().cpu()
+
+        handles.append(selector.register_forward_pre_hook(note))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def spread_anchors(selection: Selection, *, stride: Pair | None = None) -> Tensor:
+    """Give each patch the average score of the anchors that hold it: (t, h, w), NaN for none."""
+    t, h, w = selection.thw_before
+    side = selection.thw_after[1:]
+    stride = stride or default_stride((h, w), side)
+    scores = selection.scores[0].float().cpu()  # (t, g)
+    corners = corners_of(torch.arange(scores.shape[1]), (h, w), side, stride)
+    total, count = torch.zeros(t, h, w), torch.zeros(t, h, w)
+    for anchor, (row, column) in enumerate(corners.tolist()):
+        place = (slice(None), slice(row, row + side[0]), slice(column, column + side[1]))
+        total[place] += scores[:, anchor, None, None]
+        count[place] += 1
+    return total / count
+
+
+def block_strides(model: nn.Module) -> list[THW]:
+    """Give the stride by which each block divides its grid."""
+    adapter = find_adapter(model)
+    strides = []
+    for block in adapter.blocks(model):
+        t, h, w = (PROBE // side for side in adapter.out_thw(block, (PROBE,) * 3))
+        strides.append((t, h, w))
+    return strides
+
+
+def patch_stride(model: nn.Module, *, video: THW, thw: THW) -> THW:
+    """Give the stride of the embedding: the model's own word, else what the grid's size implies.
+
+    Args:
+        model: any that selectors can be inserted into.
+        video: frames, height and width of a clip.
+        thw: the grid made of it.
+    """
+    if hasattr(model, "embed_thw"):
+        probed = cast(THW, model.embed_thw(PROBE, PROBE, PROBE))  # type: ignore[operator]
+        t, h, w = (PROBE // side for side in probed)
+    else:
+        t, h, w = (-(-length // side) for length, side in zip(video, thw, strict=True))
+    return t, h, w
+
+
+CountLayers = Callable[[nn.Module, list[THW], tuple[int, ...]], list[Layer]]
+
+
+def explain_video(
+    models: Sequence[LoadedModel],
+    source: FrameSource,
+    *,
+    name: str,
+    start: float = 0.0,
+    seconds: float | None = None,
+    repeats: int = 3,
+    count: CountLayers = layer_costs,
+    tell: Callable[[str], object] = print,
+) -> Explanation:
+    """Explain one clip of a video.
+
+    Args:
+        models: the same backbone under one or more plans; the first is compared with.
+        source: the video.
+        name: of the video, as shown.
+        start: seconds into the video.
+        seconds: length of the part that the clip is taken from; None for all that follows.
+        repeats: timed forwards of each plan; 0 times nothing.
+        count: counts multiply-adds; someone who asks again may remember them.
+        tell: told what is being done.
+    """
+    first = models[0]
+    numbers = choose_frames(source, first.rule, start=start, seconds=seconds)
+    frames = source.read(numbers)
+    (view,) = first.rule.views((frames.shape[2], frames.shape[3]))
+    device = next(first.model.parameters()).device
+    inputs = first.rule.cut(frames, [view]).to(device)
+    recordings = []
+    for loaded in models:
+        tell(f"running plan {loaded.plan}")
+        recordings.append(record_clip(loaded.model, inputs))
+    video = (len(numbers), *view.size)
+    stride = patch_stride(first.model, video=video, thw=recordings[0].thw)
+    times = [float(source.times[number]) for number in numbers]
+    clip = ClipStory(name, frames, numbers, times, view, stride)
+    latency = measure(models, inputs, repeats=repeats, tell=tell)
+    tell("counting multiply-adds")
+    plans = [
+        tell_plan(
+            loaded,
+            recording,
+            clip,
+            layers=count(loaded.model, recording.grids, first.rule.shape),
+            milliseconds=latency.get(str(loaded.plan)),
+        )
+        for loaded, recording in zip(models, recordings, strict=True)
+    ]
+    notes = list(dict.fromkeys(remark for loaded in models for remark in loaded.remarks))
+    return Explanation(first.name, first.class_names, clip, plans, notes)
+
+
+def choose_frames(
+    source: FrameSource, rule: ClipRule, *, start: float, seconds: float | None
+) -> list[int]:
+    """Pick the frames of one clip in the middle of a part of the video."""
+    length = float(source.times[-1]) + 1 / source.fps
+    if not 0 <= start < length:
+        raise ValueError(f"start must be in [0, {length:.2f}) seconds, got {start:g}")
+    first = int((source.times < start).sum())
+    stop = source.num_frames
+    if seconds is not None:
+        stop = max(first + 1, int((source.times < start + seconds).sum()))
+    return rule.sample(first, stop)[0]
+
+
+def measure(
+    models: Sequence[LoadedModel], inputs: Tensor, *, repeats: int, tell: Callable[[str], object]
+) -> dict[str, float]:
+    """Time the plans in turns: milliseconds by plan."""
+    if not repeats:
+        return {}
+    tell("timing")
+    named = {str(loaded.plan): loaded.model for loaded in models}
+    return time_forwards(named, inputs, repeats=repeats)
+
+
+def tell_plan(
+    loaded: LoadedModel,
+    recording: Recording,
+    clip: ClipStory,
+    *,
+    layers: list[Layer],
+    milliseconds: float | None,
+) -> PlanStory:
+    """Put together what one plan did to the clip."""
+    traces = trace_sites(
+        recording.selections, thw=recording.thw, strides=block_strides(loaded.model)
+    )
+    sites = []
+    for label, (before, after) in traces.items():
+        selection = recording.selections[label]
+        if selection.site.kind == "T":
+            _, h, w = selection.thw_before
+            scores = selection.scores[0, :, None, None].float().cpu().expand(-1, h, w)
+        else:
+            scores = recording.maps[label]
+        kept = to_pixels(after.is_kept, stride=clip.stride, video=clip.video)
+        sites.append(
+            SiteStory(
+                text=str(selection.site),
+                kind=selection.site.kind,
+                block=selection.site.block,
+                thw_before=selection.thw_before,
+                thw_after=selection.thw_after,
+                scores=before.spread(scores),
+                kept=kept,
+            )
+        )
+    return PlanStory(
+        plan=str(loaded.plan),
+        probabilities=recording.logits.softmax(dim=0),
+        sites=sites,
+        layers=layers,
+        milliseconds=milliseconds,
+    )

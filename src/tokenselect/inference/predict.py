@@ -1,0 +1,271 @@
+"""What is in videos, window by window, and what that costs with selection and without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tokenselect.checkpoints.model import LoadedModel
+from tokenselect.data import FrameSource, VideoError
+from tokenselect.data.clips import ClipRule
+from tokenselect.data.sources import Video
+from tokenselect.measure.cost import count_gmacs, time_forwards
+
+Spans = list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a model sees in one window of a video.
+
+    Attributes:
+        start: seconds into the video.
+        end: seconds into the video.
+        probabilities: (classes,).
+    """
+
+    start: float
+    end: float
+    probabilities: Tensor
+
+    def top(self, count: int) -> list[tuple[int, float]]:
+        """List the most likely classes with their probabilities."""
+        values, classes = self.probabilities.topk(min(count, len(self.probabilities)))
+        return list(zip(classes.tolist(), values.tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The windows of a video; of a short one there is one.
+
+    Attributes:
+        moments: in order.
+        seconds: length of the video.
+    """
+
+    moments: list[Moment]
+    seconds: float
+
+    @property
+    def whole(self) -> Moment:
+        """The video as one: the average of its windows."""
+        probabilities = torch.stack([moment.probabilities for moment in self.moments]).mean(dim=0)
+        return Moment(0.0, self.seconds, probabilities)
+
+    def stretches(self) -> list[Moment]:
+        """Join neighbouring windows that agree on the most likely class.
+
+        Where windows overlap, the later begins in the middle of what they share.
+        """
+        joined: list[list[Moment]] = []
+        for moment in self.moments:
+            label = moment.top(1)[0][0]
+            if joined and joined[-1][-1].top(1)[0][0] == label:
+                joined[-1].append(moment)
+            else:
+                joined.append([moment])
+        starts = [0.0]
+        starts += [(a[-1].end + b[0].start) / 2 for a, b in pairwise(joined)]
+        ends = [*starts[1:], self.seconds]
+        return [
+            Moment(start, end, torch.stack([m.probabilities for m in group]).mean(dim=0))
+            for start, end, group in zip(starts, ends, joined, strict=True)
+        ]
+
+
+def split_windows(source: FrameSource, *, seconds: float, step: float | None = None) -> Spans:
+    """Cut a long video into overlapping windows of frames.
+
+    Args:
+        source: the video.
+        seconds: length of a window; 0 never cuts, and nor is a video cut that is less than half
+            as long again.
+        step: seconds from one window to the next; None for half a window.
+
+    Returns:
+        First frame and the one after the last, of each window; the last window ends with the video.
+    """
+    if seconds < 0 or (step is not None and step <= 0):
+        raise ValueError(f"windows need seconds ≥ 0 and a step > 0, got {seconds} and {step}")
+    count, fps = source.num_frames, source.fps
+    length, stride = round(seconds * fps), max(1, round((step or seconds / 2) * fps))
+    if seconds == 0 or count < 1.5 * length:
+        return [(0, count)]
+    starts = [*range(0, count - length, stride), count - length]
+    return [(start, start + length) for start in starts]
+
+
+@torch.inference_mode()
+def predict_video(
+    model: nn.Module,
+    source: FrameSource,
+    *,
+    rule: ClipRule,
+    clips: int = 1,
+    crops: int = 1,
+    window: float = 10.0,
+    step: float | None = None,
+    clips_at_once: int = 4,
+    on_window: Callable[[int, int], object] | None = None,
+) -> Timeline:
+    """Classify a video, or each window of a long one.
+
+    Args:
+        model: in evaluation mode.
+        source: the video.
+        rule: how the model wants its clips.
+        clips: of each window, spread over it.
+        crops: of each clip.
+        window: seconds; 0 takes any video as one.
+        step: seconds from window to window; None for half a window.
+        clips_at_once: of one forward, to bound memory.
+        on_window: told how many of how many windows are done.
+    """
+    device = next(model.parameters()).device
+    spans = split_windows(source, seconds=window, step=step)
+    views = rule.views(source.size, crops=crops)
+    moments = []
+    for number, (start, stop) in enumerate(spans):
+        chosen = rule.sample(start, stop, clips=clips)
+        frames = source.read([frame for clip in chosen for frame in clip])
+        inputs = torch.cat([rule.cut(part, views) for part in frames.split(rule.frames)])
+        parts = [model(part.to(device)).float() for part in inputs.split(clips_at_once)]
+        probabilities = torch.cat(parts).softmax(dim=1).mean(dim=0).cpu()
+        times = source.times
+        end = float(times[stop - 1]) + 1 / source.fps
+        moments.append(Moment(float(times[start]), end, probabilities))
+        if on_window is not None:
+            on_window(number + 1, len(spans))
+    return Timeline(moments, float(source.times[-1]) + 1 / source.fps)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is in one video, or why it cannot be read."""
+
+    video: Video
+    timeline: Timeline | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Cost of one view of a clip; milliseconds are None where nothing was timed."""
+
+    gmacs: float
+    gmacs_dense: float
+    milliseconds: float | None = None
+    milliseconds_dense: float | None = None
+
+
+def answer_videos(
+    loaded: LoadedModel,
+    videos: Sequence[Video],
+    *,
+    clips: int = 1,
+    crops: int = 1,
+    window: float = 10.0,
+    step: float | None = None,
+    on_video: Callable[[Answer], object] | None = None,
+    on_window: Callable[[Video, int, int], object] | None = None,
+) -> list[Answer]:
+    """Classify videos one after another; one that cannot be read does not stop the others.
+
+    Args:
+        loaded: the model.
+        videos: as `find_videos` gives them.
+        clips: of each window of a video.
+        crops: of each clip.
+        window: seconds of a window of a long video; 0 takes any video as one.
+        step: seconds from window to window.
+        on_video: told each answer.
+        on_window: told the video, and how many of how many of its windows are done.
+    """
+    answers = []
+    for video in videos:
+        try:
+            answer = Answer(video, _answer(loaded, video, clips, crops, window, step, on_window))
+        except VideoError as error:
+            answer = Answer(video, error=str(error))
+        answers.append(answer)
+        if on_video is not None:
+            on_video(answer)
+    return answers
+
+
+def _answer(
+    loaded: LoadedModel,
+    video: Video,
+    clips: int,
+    crops: int,
+    window: float,
+    step: float | None,
+    on_window: Callable[[Video, int, int], object] | None,
+) -> Timeline:
+    source = video.open()
+    try:
+        return predict_video(
+            loaded.model,
+            source,
+            rule=loaded.rule,
+            clips=clips,
+            crops=crops,
+            window=window,
+            step=step,
+            on_window=None if on_window is None else lambda *done: on_window(video, *done),
+        )
+    finally:
+        source.close()
+
+
+def cost_of(loaded: LoadedModel, *, repeats: int = 3) -> Costs:
+    """Count and time one view, with the plan and dense, on the model's device.
+
+    Args:
+        loaded: the model.
+        repeats: timed forwards of each, in turns; 0 times nothing.
+    """
+    shape = loaded.rule.shape
+    models = {"dense": loaded.with_plan("dense").model}
+    if loaded.plan:
+        models["selected"] = loaded.model
+    gmacs = {name: count_gmacs(model, shape) for name, model in models.items()}
+    timed: dict[str, float] = {}
+    if repeats:
+        device = next(loaded.model.parameters()).device
+        timed = time_forwards(models, torch.randn(shape, device=device), repeats=repeats)
+    last = "selected" if loaded.plan else "dense"
+    return Costs(gmacs[last], gmacs["dense"], timed.get(last), timed.get("dense"))
+
+
+def answer_to_dict(answer: Answer, loaded: LoadedModel, *, top: int) -> dict[str, Any]:
+    """Give an answer as JSON values."""
+    told: dict[str, Any] = {"video": answer.video.name}
+    if answer.video.label is not None:
+        told["truth"] = answer.video.label
+    if answer.timeline is None:
+        return {**told, "error": answer.error}
+    told["seconds"] = round(answer.timeline.seconds, 3)
+    told["top"] = guesses(answer.timeline.whole, loaded, top=top)
+    told["timeline"] = [
+        {
+            "start": round(moment.start, 3),
+            "end": round(moment.end, 3),
+            "top": guesses(moment, loaded, top=top),
+        }
+        for moment in answer.timeline.moments
+    ]
+    return told
+
+
+def guesses(moment: Moment, loaded: LoadedModel, *, top: int) -> list[dict[str, Any]]:
+    """List the most likely classes as JSON values."""
+    return [
+        {"label": loaded.class_names[number], "class": number, "probability": round(value, 6)}
+        for number, value in moment.top(top)
+    ]

@@ -1,0 +1,86 @@
+"""Videos in, what the model wants out, called as Hugging Face's image processors are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tokenselect.data import FrameSource, open_video
+from tokenselect.data.clips import ClipRule, rule_of_model, rule_of_recipe
+from tokenselect.data.sources import FramesInMemory
+from tokenselect.weights import read_weights
+
+Video = str | Path | Tensor | np.ndarray
+
+
+class Preprocessor:
+    """Picks, resizes, crops and normalises frames.
+
+        preprocess = Preprocessor.from_pretrained("runs/mine")
+        logits = model(**preprocess("clip.mp4"))
+
+    Args:
+        rule: what the model wants.
+    """
+
+    def __init__(self, rule: ClipRule) -> None:
+        self.rule = rule
+
+    @classmethod
+    def from_pretrained(cls, path: str | Path) -> Preprocessor:
+        """Make the one of a saved model or a run; only its description is used.
+
+        Args:
+            path: as `load_model` takes it.
+        """
+        _, metadata = read_weights(path)
+        if "recipe" in metadata:
+            return cls(rule_of_recipe(metadata["recipe"]["data"]))
+        if "model" not in metadata:
+            raise ValueError(f"{path} does not say what its model wants")
+        described = metadata["model"]
+        size = (described["frames"], *described["size"])
+        return cls(rule_of_model(described["name"], size))
+
+    def __call__(
+        self, videos: Video | Sequence[Video], *, clips: int = 1, crops: int = 1
+    ) -> dict[str, Tensor]:
+        """Make a batch of videos, to be given to the model as `model(**inputs)`.
+
+        Args:
+            videos: one or several: a file, (t, 3, h, w) uint8 frames as a tensor, or (t, h, w, 3)
+                uint8 frames as an array.
+            clips: of each video, spread over it.
+            crops: of each clip.
+
+        Returns:
+            `video`, (videos · clips · crops, 3, frames, height, width): the views of a video beside
+            each other.
+        """
+        listed = [videos] if isinstance(videos, Video) else list(videos)
+        return {"video": torch.cat([self._cut(video, clips, crops) for video in listed])}
+
+    def _cut(self, video: Video, clips: int, crops: int) -> Tensor:
+        source = open_frames(video)
+        try:
+            views = self.rule.views(source.size, crops=crops)
+            chosen = self.rule.sample(0, source.num_frames, clips=clips)
+            return torch.cat([self.rule.cut(source.read(clip), views) for clip in chosen])
+        finally:
+            source.close()
+
+
+def open_frames(video: Video) -> FrameSource:
+    """Open a file, or take frames that are there already."""
+    if isinstance(video, str | Path):
+        return open_video(video)
+    is_array = isinstance(video, np.ndarray)
+    frames = torch.from_numpy(video).permute(0, 3, 1, 2) if is_array else torch.as_tensor(video)
+    if frames.ndim != 4 or frames.shape[1] != 3 or frames.dtype != torch.uint8:
+        wanted = "array (t, h, w, 3)" if is_array else "tensor (t, 3, h, w)"
+        raise ValueError(f"frames must be a uint8 {wanted}, got {video.dtype} {tuple(video.shape)}")
+    return FramesInMemory(frames, fps=30.0, name="frames")

@@ -1,0 +1,160 @@
+"""What a forward costs: multiply-adds (counted on the meta device), by layer, and milliseconds."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from tokenselect.adapters import find_adapter
+from tokenselect.plan import THW
+
+
+@dataclass(frozen=True)
+class MacCount:
+    """Multiply-adds of one forward.
+
+    Attributes:
+        total: of the whole model.
+        by_module: of every called module by its name ("blocks.0.mlp"), children included.
+    """
+
+    total: int
+    by_module: dict[str, int]
+
+    @property
+    def gmacs(self) -> float:
+        """The total in units of 10⁹."""
+        return self.total / 1e9
+
+
+def count_macs(model: nn.Module, *shape: int) -> MacCount:
+    """Count the multiply-adds of one evaluation forward.
+
+    Args:
+        model: left as it is; a copy without values is run.
+        shape: of the input, batch first.
+    """
+    shadow = copy.deepcopy(model, _meta_memo(model)).eval()
+    root = type(shadow).__name__
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        shadow(torch.empty(shape, device="meta"))
+    by_module = {
+        name.removeprefix(root).removeprefix("."): sum(counts.values()) // 2
+        for name, counts in counter.get_flop_counts().items()
+        if name != "Global"
+    }
+    return MacCount(counter.get_total_flops() // 2, by_module)
+
+
+def _meta_memo(model: nn.Module) -> dict[int, object]:
+    """Make a deep copy's memo that replaces every tensor by its shape: no weights are copied."""
+    memo: dict[int, object] = {}
+    for parameter in model.parameters():
+        memo[id(parameter)] = nn.Parameter(
+            parameter.to("meta"), requires_grad=parameter.requires_grad
+        )
+    for buffer in model.buffers():
+        memo[id(buffer)] = buffer.to("meta")
+    return memo
+
+
+def measure_latency(
+    tasks: Mapping[str, Callable[[], object]], *, repeats: int = 7, warmup: int = 1
+) -> dict[str, float]:
+    """Time each task in turns.
+
+    Args:
+        tasks: name to a function without arguments.
+        repeats: rounds; each times every task once.
+        warmup: rounds before that are not counted.
+
+    Returns:
+        Name to the median in seconds.
+    """
+    if repeats < 1:
+        raise ValueError(f"repeats must be at least 1, got {repeats}")
+    seconds: dict[str, list[float]] = {name: [] for name in tasks}
+    for turn in range(warmup + repeats):
+        for name, task in tasks.items():
+            start = time.perf_counter()
+            task()
+            if turn >= warmup:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+SELECTORS = "token_selectors."
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Cost of a part of the model: of a block, of a site, or of all the rest."""
+
+    name: str
+    gmacs: float
+    thw: THW | None = None
+
+
+def layer_costs(model: nn.Module, grids: list[THW], shape: tuple[int, ...]) -> list[Layer]:
+    """Split the multiply-adds of a forward: embedding and head, then sites and blocks in order.
+
+    Args:
+        model: with or without selectors.
+        grids: that entered each block.
+        shape: of the input.
+    """
+    counted = count_macs(model, *shape)
+    blocks = find_adapter(model).blocks(model)
+    names = {id(module): name for name, module in model.named_modules()}
+    sites = _sites_before_blocks(model)
+    inside = []
+    for index, (block, thw) in enumerate(zip(blocks, grids, strict=True)):
+        macs = counted.by_module.get(names[id(block)], 0)
+        for site in sites.get(index, []):
+            of_site = counted.by_module.get(f"{SELECTORS}{site}", 0)
+            inside.append(Layer(site, of_site / 1e9))
+            macs -= of_site  # its hook runs inside the block's call
+        inside.append(Layer(f"block {index}", macs / 1e9, thw))
+    rest = counted.gmacs - sum(layer.gmacs for layer in inside)
+    return [Layer("embedding, head", rest), *inside]
+
+
+def _sites_before_blocks(model: nn.Module) -> dict[int, list[str]]:
+    sites: dict[int, list[str]] = {}
+    selectors = getattr(model, "token_selectors", None)
+    for site in selectors.plan if selectors is not None else ():
+        sites.setdefault(site.block, []).append(site.label)
+    return sites
+
+
+def count_gmacs(model: nn.Module, shape: tuple[int, ...]) -> float:
+    """Count the multiply-adds of one forward in units of 10⁹."""
+    counted: MacCount = count_macs(model, *shape)
+    return counted.gmacs
+
+
+def time_forwards(
+    models: Mapping[str, nn.Module], clip: Tensor, *, repeats: int
+) -> dict[str, float]:
+    """Time one clip through each model, in turns: milliseconds by name."""
+    with torch.inference_mode():
+        tasks = {name: partial(_forward, model, clip) for name, model in models.items()}
+        seconds = measure_latency(tasks, repeats=repeats)
+    return {name: 1e3 * value for name, value in seconds.items()}
+
+
+def _forward(model: nn.Module, clip: Tensor) -> None:
+    """Run to the end: an accelerator returns before it has finished."""
+    model(clip)
+    if clip.device.type == "cuda":
+        torch.cuda.synchronize(clip.device)
+    elif clip.device.type == "mps":
+        torch.mps.synchronize()

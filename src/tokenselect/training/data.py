@@ -1,0 +1,274 @@
+"""From a recipe to data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
+
+from tokenselect.data import (
+    NO_LABEL,
+    EvalTransform,
+    Example,
+    SampleList,
+    SegmentSampler,
+    StrideSampler,
+    TrainTransform,
+    VideoDataset,
+    collate_clips,
+    collate_views,
+    open_video,
+    parse_views,
+    read_annotations,
+    seeded_generator,
+)
+from tokenselect.data.augmentation import IMAGENET_STATS, KINETICS_STATS
+from tokenselect.data.cache import ClipCache
+from tokenselect.data.synthetic import SyntheticActions
+from tokenselect.data.video import FrameSource
+from tokenselect.training.recipe import AugmentationRecipe, DataRecipe, PartRecipe
+
+STATS = {"kinetics": KINETICS_STATS, "imagenet": IMAGENET_STATS}
+PARTS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class ClipSet:
+    """A data set with what its users need to know of it.
+
+    Attributes:
+        dataset: of (clip or views, label) pairs.
+        collate: joins them into a batch.
+        class_names: of the labels.
+        set_epoch: makes the data set draw as in an epoch.
+        count_replaced: tells how many broken videos were replaced so far.
+    """
+
+    dataset: Dataset[Any]
+    collate: Callable[[list[Any]], Any]
+    class_names: Sequence[str]
+    set_epoch: Callable[[int], object] = id
+    count_replaced: Callable[[], int] = int
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+
+def build_train_set(data: DataRecipe, augmentation: AugmentationRecipe, *, seed: int) -> ClipSet:
+    """Build the training clips: drawn anew in each epoch, augmented."""
+    if data.source == "synthetic":
+        clips = SyntheticActions(
+            data.train_clips, frames=data.frames, size=data.size, seed=seed, is_training=True
+        )
+        return ClipSet(clips, default_collate, clips.class_names, clips.set_epoch)
+    transform = TrainTransform(
+        data.size,
+        scale=augmentation.scale,
+        ratio=augmentation.ratio,
+        flip=augmentation.flip,
+        jitter=augmentation.jitter,
+        rand_augment_ops=augmentation.rand_augment_ops,
+        rand_augment_magnitude=augmentation.rand_augment_magnitude,
+        erasing=augmentation.erasing,
+        stats=STATS[data.stats],
+    )
+    listed = list_videos(data, data.train, "train")
+    videos = VideoDataset(
+        listed.samples,
+        sampler=build_sampler(data, num_clips=1),
+        transform=transform,
+        seed=seed,
+        is_training=True,
+        repeats=augmentation.repeats,
+        open_source=build_opener(data),
+    )
+    return ClipSet(
+        videos,
+        collate_clips,
+        listed.class_names,
+        videos.set_epoch,
+        lambda: sum(videos.failures.values()),
+    )
+
+
+def build_test_set(data: DataRecipe, part: str, *, views: str = "1x1") -> ClipSet:
+    """Build clips to test on: fixed, `views` (clips x crops) of each video.
+
+    Args:
+        data: where from.
+        part: "val" or "test" (or "train", without its augmentation).
+        views: such as "5x1"; synthetic clips have one view only.
+    """
+    if part not in PARTS:
+        raise ValueError(f"part must be one of {', '.join(PARTS)}, got {part!r}")
+    num_clips, crops = parse_views(views)
+    if data.source == "synthetic":
+        if num_clips * crops > 1:
+            raise ValueError(f"a synthetic clip has one view, got views={views!r}")
+        length = (data.test_clips if part == "test" else None) or data.val_clips
+        made = SyntheticActions(length, frames=data.frames, size=data.size, split=part)  # type: ignore[arg-type]
+        return ClipSet(made, default_collate, made.class_names)
+    listed = list_videos(data, getattr(data, part), part)
+    transform = EvalTransform(
+        data.size, short_side=data.short_side, crops=crops, stats=STATS[data.stats]
+    )
+    videos = VideoDataset(
+        listed.samples,
+        sampler=build_sampler(data, num_clips=num_clips),
+        transform=transform,
+        open_source=build_opener(data),
+    )
+    return ClipSet(
+        videos,
+        collate_views,
+        listed.class_names,
+        count_replaced=lambda: sum(videos.failures.values()),
+    )
+
+
+def build_sampler(data: DataRecipe, *, num_clips: int) -> StrideSampler | SegmentSampler:
+    """Build the rule that picks the frames of a clip."""
+    if data.stride is None:
+        return SegmentSampler(data.frames, num_clips=num_clips)
+    return StrideSampler(data.frames, data.stride, num_clips=num_clips)
+
+
+def build_opener(data: DataRecipe) -> Callable[[str], FrameSource]:
+    """Build what opens a video: the decoder, or the cache in front of it."""
+    if data.cache is None:
+        return open_video
+    return ClipCache(data.cache, short_side=data.cache_short_side).open
+
+
+def list_videos(data: DataRecipe, part: PartRecipe, name: str) -> SampleList:
+    """Read the annotations of a part."""
+    if data.root is None:
+        raise ValueError("the recipe reads videos: say where they are with --data.root FOLDER")
+    root = Path(data.root)
+    table = data.table
+    if part.where:
+        if table is None:
+            raise ValueError(f"data.{name}.where needs data.table to name the columns")
+        table = replace(table, where=part.where)
+    return read_annotations(
+        root / (part.annotations or ""),
+        root=root,
+        annotation_format=data.format,
+        class_names=root / data.class_names if data.class_names is not None else None,
+        table=table,
+    )
+
+
+def seed_step(seed: int, step: int, rank: int) -> None:
+    """Seed torch, on all devices, for one step of one process."""
+    torch.manual_seed(seeded_generator(seed, step, rank).initial_seed())
+
+
+class EpochOrder(Sampler[list[int]]):
+    """Batches of indices for one process: a new order each epoch, from any batch on.
+
+    A global batch is cut between the processes in order, and each share into equal parts; the
+    rest of the data that fills no batch sits out an epoch. Set `epoch` and `first_batch` before
+    iterating.
+    """
+
+    def __init__(
+        self,
+        length: int,
+        *,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        processes: int = 1,
+        parts: int = 1,
+    ) -> None:
+        """Check that the batch divides.
+
+        Args:
+            length: of the data set.
+            batch_size: videos of a global batch, over all processes and parts.
+            seed: of the run.
+            rank: of this process.
+            processes: how many there are.
+            parts: how many parts a process's share is cut into (gradient accumulation).
+        """
+        if batch_size % (processes * parts):
+            raise ValueError(
+                f"batch_size must be a multiple of processes × parts = {processes} × {parts}, "
+                f"got {batch_size}"
+            )
+        if length < batch_size:
+            raise ValueError(f"batch_size {batch_size} is larger than the data set ({length})")
+        self.length, self.batch_size, self.seed = length, batch_size, seed
+        self.rank, self.processes, self.parts = rank, processes, parts
+        self.epoch = self.first_batch = 0
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Count the optimizer steps of an epoch."""
+        return self.length // self.batch_size
+
+    def __len__(self) -> int:
+        return (self.batches_per_epoch - self.first_batch) * self.parts
+
+    def indices(self) -> list[int]:
+        """Give the order of this epoch."""
+        return torch.randperm(
+            self.length, generator=seeded_generator(self.seed, self.epoch)
+        ).tolist()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order = self.indices()
+        part = self.batch_size // (self.processes * self.parts)
+        for batch in range(self.first_batch, self.batches_per_epoch):
+            for number in range(self.parts):
+                start = batch * self.batch_size + (self.rank * self.parts + number) * part
+                yield order[start : start + part]
+
+
+class ProcessShare(Dataset[Any]):
+    """Every `processes`-th item of a data set, from number `rank` on.
+
+    All processes get equally many, as sharded models need: where the data run out, the first item
+    comes again without a label, and no count takes it.
+    """
+
+    def __init__(self, dataset: Dataset[Any], *, rank: int, processes: int) -> None:
+        self.dataset, self.rank, self.processes = dataset, rank, processes
+        self.total: int = len(dataset)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return -(-self.total // self.processes)
+
+    def __getitem__(self, index: int) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(f"index must be in [0, {len(self)}), got {index}")
+        place = self.rank + index * self.processes
+        if place < self.total:
+            return self.dataset[place]
+        first = self.dataset[0]
+        return Example(first[0], NO_LABEL) if isinstance(first, Example) else (first[0], NO_LABEL)
+
+
+def build_loader(
+    dataset: Dataset[Any],
+    order: EpochOrder,
+    *,
+    workers: int,
+    collate: Callable[[list[Any]], Any] | None = None,
+    pin_memory: bool = False,
+) -> DataLoader[Any]:
+    """Build the loader of the training data; each item is one part of a batch."""
+    return DataLoader(
+        dataset,
+        batch_sampler=order,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        collate_fn=collate,
+        pin_memory=pin_memory,
+        generator=torch.Generator().manual_seed(0),  # leaves the global generator alone
+    )

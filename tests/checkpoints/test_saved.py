@@ -1,0 +1,89 @@
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import nn
+
+from tests.weights.models import clips, scramble
+from tokenselect.checkpoints.model import load_model, save_model
+from tokenselect.insertion import insert_selectors, remove_selectors, selectors_of
+from tokenselect.models import create_model
+
+NAMES = ["run", "jump", "sit"]
+SMALL = {"num_classes": 3, "frames": 6, "size": (64, 32)}
+
+
+def small_model(name: str = "mvit_mini", plan: str = "T0=2-S1=7x5") -> nn.Module:
+    return scramble(create_model(name, plan=plan, **SMALL))
+
+
+@torch.no_grad()
+def logits_of(model: nn.Module) -> torch.Tensor:
+    return model(clips(model))
+
+
+@pytest.mark.parametrize("name", ["mvit_mini", "video_swin_mini"])
+def test_a_saved_model_comes_back_with_its_plan_names_and_logits(name, tmp_path):
+    model = small_model(name)
+    file = save_model(model, tmp_path / "model", class_names=NAMES, metadata={"step": 7})
+    saved = load_model(tmp_path / "model")
+    assert file == tmp_path / "model" / "model.safetensors"
+    assert str(saved.plan) == "T0=2-S1=7x5"
+    assert saved.class_names == tuple(NAMES)
+    assert saved.metadata["step"] == 7
+    assert not saved.model.training
+    assert torch.equal(logits_of(saved.model), logits_of(model))
+
+
+def test_how_the_selectors_were_built_comes_back_too(tmp_path):
+    model = remove_selectors(small_model())
+    insert_selectors(model, "S1=5x4", method="stts-sampled", scorer="released", stride=(2, 1))
+    scramble(model)
+    saved = load_model(save_model(model, tmp_path / "a.safetensors"))
+    selector = selectors_of(saved.model)["S1"]
+    assert selector.stride == (2, 1)
+    assert selector.relaxation.method == "sampled"
+    assert torch.equal(logits_of(saved.model), logits_of(model))
+
+
+def test_the_header_is_json_that_any_reader_of_safetensors_sees(tmp_path):
+    file = save_model(small_model(), tmp_path / "a.safetensors", class_names=NAMES)
+    with safe_open(file, framework="pt") as opened:
+        header = opened.metadata()
+    described = json.loads(header["model"])
+    assert described["name"] == "mvit_mini"
+    assert described["size"] == [64, 32]
+    assert json.loads(header["class_names"]) == NAMES
+
+
+def test_a_plan_in_place_of_the_saved_one_keeps_the_selectors_of_its_sites(tmp_path):
+    model = small_model()
+    file = save_model(model, tmp_path / "a.safetensors")
+    fewer = load_model(file, plan="T0=3").model
+    expected = selectors_of(model)["T0"].scoring.network.local.weight
+    assert torch.equal(selectors_of(fewer)["T0"].scoring.network.local.weight, expected)
+    assert selectors_of(load_model(file, plan="dense").model) is None
+    assert load_model(file, plan="T2=2", method="motion").model(clips(model)).shape == (2, 3)
+
+
+def test_a_plan_with_an_untrained_site_is_refused(tmp_path):
+    file = save_model(small_model(), tmp_path / "a.safetensors")
+    with pytest.raises(ValueError, match=r"selects at S2.*'T0=2-S1=7x5'.* no trained selector"):
+        load_model(file, plan="T0=2-S2=4x4")
+
+
+def test_class_names_must_be_as_many_as_outputs(tmp_path):
+    with pytest.raises(ValueError, match="class_names must be 3, one an output, got 2"):
+        save_model(small_model(), tmp_path, class_names=["a", "b"])
+
+
+def test_a_model_of_elsewhere_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"only models of create_model.* this Linear"):
+        save_model(nn.Linear(2, 2), tmp_path)
+
+
+def test_weights_alone_are_refused_with_what_to_do(tmp_path):
+    torch.save(small_model().state_dict(), tmp_path / "a.pth")
+    with pytest.raises(ValueError, match=r"a\.pth holds weights .* create_model"):
+        load_model(tmp_path / "a.pth")

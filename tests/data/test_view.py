@@ -1,0 +1,46 @@
+import pytest
+import torch
+
+from tokenselect.data import EvalTransform
+from tokenselect.data.clips import View, place_views
+from tokenselect.data.transforms import normalize
+
+
+def test_a_box_of_the_view_is_found_again_in_the_video():
+    # 120×200 at half size is 60×100; the crop of 48×64 begins at row 6, column 18.
+    view = View((120, 200), (60, 100), (6, 18, 48, 64))
+    assert view.to_source(torch.tensor([0, 0, 64, 48])).tolist() == [36, 12, 164, 108]
+    assert view.to_source(torch.tensor([8, 4, 16, 12])).tolist() == [52, 20, 68, 36]
+
+
+def test_what_is_drawn_in_the_video_is_cut_where_the_box_says():
+    video = torch.zeros(1, 3, 96, 160, dtype=torch.uint8)
+    view = place_views((96, 160), (32, 48))[0]
+    x0, y0, x1, y1 = view.to_source(torch.tensor([8, 4, 20, 12])).round().int().tolist()
+    video[:, :, y0:y1, x0:x1] = 255
+    seen = view.cut(video)[0, 0]
+    assert (seen[5:11, 9:19] == 255).all()
+    seen[3:13, 7:21] = 0
+    assert (seen == 0).all()
+
+
+@pytest.mark.parametrize("source", [(45, 70), (70, 45), (50, 50)])
+@pytest.mark.parametrize("crops", [1, 3])
+@pytest.mark.parametrize("short_side", [None, 37])
+def test_square_views_are_those_of_the_test_transform(source, crops, short_side):
+    frames = torch.randint(256, (2, 3, *source), dtype=torch.uint8)
+    views = place_views(source, (32, 32), short_side=short_side, crops=crops)
+    mean, std = [0.45] * 3, [0.225] * 3
+    own = torch.stack([normalize(view.cut(frames), mean=mean, std=std) for view in views])
+    assert torch.equal(own, EvalTransform(32, short_side=short_side, crops=crops)(frames))
+
+
+def test_views_that_are_not_square_cover_their_size():
+    (view,) = place_views((100, 100), (30, 50))
+    assert view.resized == (50, 50) and view.box == (10, 0, 30, 50)
+    assert view.to_source(torch.tensor([0, 0, 50, 30])).tolist() == [0, 20, 100, 80]
+
+
+def test_frames_of_another_size_are_refused():
+    with pytest.raises(ValueError, match=r"frames must be \(8, 9\), got \(9, 8\)"):
+        View((8, 9), (8, 9), (0, 0, 8, 9)).cut(torch.zeros(1, 3, 9, 8, dtype=torch.uint8))

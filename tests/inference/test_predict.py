@@ -1,0 +1,92 @@
+import pytest
+import torch
+
+from tokenselect.checkpoints.model import open_model
+from tokenselect.data.clips import ClipRule
+from tokenselect.data.sources import FramesInMemory, Video, find_videos
+from tokenselect.inference.predict import (
+    Moment,
+    Timeline,
+    answer_videos,
+    predict_video,
+    split_windows,
+)
+
+RULE = ClipRule(4, (6, 8), stride=2)
+
+
+class Brightness(torch.nn.Module):
+    """Two classes: dark and bright, by the average pixel of the clip."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.tensor(50.0))
+        self.shapes = []
+
+    def forward(self, clips):
+        self.shapes.append(tuple(clips.shape))
+        light = self.scale * clips.mean(dim=(1, 2, 3, 4))
+        return torch.stack([-light, light], dim=1)
+
+
+def video_of(levels, *, fps=2.0):
+    frames = torch.tensor(levels, dtype=torch.uint8)[:, None, None, None].expand(-1, 3, 12, 16)
+    return FramesInMemory(frames.contiguous(), fps=fps, name="made")
+
+
+def test_a_short_video_is_one_window():
+    assert split_windows(video_of([0] * 29), seconds=10) == [(0, 29)]
+    assert split_windows(video_of([0] * 100), seconds=0) == [(0, 100)]
+
+
+def test_windows_of_a_long_video_overlap_and_end_with_it():
+    windows = split_windows(video_of([0] * 50), seconds=10)
+    assert windows == [(0, 20), (10, 30), (20, 40), (30, 50)]
+    assert split_windows(video_of([0] * 47), seconds=10)[-1] == (27, 47)
+    assert split_windows(video_of([0] * 60), seconds=10, step=10) == [(0, 20), (20, 40), (40, 60)]
+
+
+def test_wrong_windows_are_refused():
+    with pytest.raises(ValueError, match="a step > 0, got 5 and 0"):
+        split_windows(video_of([0]), seconds=5, step=0)
+
+
+def test_the_time_line_finds_when_the_picture_turns_bright():
+    source = video_of([0] * 40 + [255] * 40)
+    timeline = predict_video(Brightness(), source, rule=RULE, window=5.0)
+    dark, bright = timeline.stretches()
+    assert dark.top(1)[0][0] == 0 and bright.top(1)[0][0] == 1
+    assert dark.start == 0 and bright.end == pytest.approx(40)
+    assert dark.end == bright.start == pytest.approx(20, abs=2.5)
+
+
+def test_views_are_averaged_after_the_softmax():
+    model = Brightness()
+    source = video_of(list(range(0, 250, 5)))
+    timeline = predict_video(model, source, rule=RULE, clips=3, crops=2, window=0, clips_at_once=4)
+    assert model.shapes == [(4, 3, 4, 6, 8), (2, 3, 4, 6, 8)]
+    assert timeline.whole.probabilities.sum() == pytest.approx(1)
+
+
+def test_stretches_join_windows_that_agree():
+    a, b = torch.tensor([0.9, 0.1]), torch.tensor([0.2, 0.8])
+    moments = [Moment(0, 4, a), Moment(2, 6, a), Moment(4, 8, b), Moment(6, 10, a)]
+    found = Timeline(moments, 10.0).stretches()
+    assert [(s.start, s.end, s.top(1)[0][0]) for s in found] == [(0, 5, 0), (5, 7, 1), (7, 10, 0)]
+
+
+def test_one_broken_video_does_not_stop_the_others(tmp_path):
+    broken = tmp_path / "broken.mp4"
+    broken.write_bytes(b"no video")
+    loaded = open_model()
+    first, second = answer_videos(loaded, find_videos([str(broken), "sample:1"]))
+    assert first.timeline is None and "broken.mp4 cannot be decoded" in first.error
+    assert second.timeline is not None and second.video.label == "right-up"
+
+
+def test_a_sample_is_given_to_the_model_as_it_was_made():
+    (video,) = find_videos(["sample:2"])
+    assert isinstance(video, Video)
+    source = video.open()
+    rule = open_model().rule
+    assert rule.sample(0, source.num_frames) == [list(range(16))]
