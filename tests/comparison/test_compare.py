@@ -60,14 +60,14 @@ def test_a_method_that_cannot_be_at_a_site_is_not_applicable(compared):
 
 
 def test_a_broken_cell_is_reported_and_stops_no_other(tmp_path, monkeypatch):
-    train = job_module.train_recipe
+    train = job_module.train
 
     def break_random(recipe, **more):
         if recipe.model.method == "random":
             raise RuntimeError("out of memory")
         return train(recipe, **more)
 
-    monkeypatch.setattr(job_module, "train_recipe", break_random)
+    monkeypatch.setattr(job_module, "train", break_random)
     lines = cross(["T0_0.5"], ["random", "uniform"])
     found = run(tiny_comparison(tmp_path, lines, seeds=[0], tunes_dense=False), repeats=0)
     start, broken, whole = found.rows
@@ -82,7 +82,7 @@ def test_what_is_finished_is_not_done_again_and_what_is_missing_is(compared, mon
     (gone,) = folder.glob("cells/T0_0.5.random.s0*")
     gone.unlink()
     trained = []
-    monkeypatch.setattr(job_module, "train_recipe", lambda recipe, **_: trained.append(recipe.name))
+    monkeypatch.setattr(job_module, "train", lambda recipe, **_: trained.append(recipe.name))
     after = run(tiny_comparison(folder, LINES[:2]), repeats=0)
     assert len(trained) == 1 and trained[0].startswith("T0_0.5.random.s0")
     assert [r.answers for r in after.rows] == [r.answers for r in before.rows[:-1]]

@@ -57,7 +57,7 @@ def test_training_lowers_the_loss(tmp_path):
 def test_validation_may_wait_for_some_epochs_but_not_beyond_the_last(tmp_path):
     trainer = tiny_trainer(tmp_path, epochs=5)
     trainer.validate_every = 2
-    assert trainer.run() == {"top1": 0.5}
+    assert trainer.run().keys() == {"top1", "top5"}
     lines = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
     assert [line["epoch"] for line in lines if line["kind"] == "val"] == [1, 3, 4]
 

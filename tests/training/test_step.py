@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 from tests.training.tiny import NoisyClips, TinyBackbone
 from tokenselect.training.optimizer import build_optimizer, set_rate
@@ -7,7 +8,6 @@ from tokenselect.training.step import (
     NonFiniteLossError,
     Precision,
     count_correct,
-    cross_entropy,
     train_step,
 )
 

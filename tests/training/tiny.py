@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from tokenselect.data import seeded_generator
 from tokenselect.grid import TokenGrid
-from tokenselect.training.data import EpochOrder, build_loader
+from tokenselect.training.data import ClipSet, EpochOrder, ProcessShare, build_loader
 from tokenselect.training.distributed import Processes, Strategy, joined_processes, spread
 from tokenselect.training.learner import Learner, WeightAverage
 from tokenselect.training.loop import Trainer
@@ -104,12 +104,14 @@ def tiny_trainer(
     return Trainer(
         folder=folder,
         learner=learner,
+        clips=ClipSet(data, default_collate, "abcd"),
         loader=build_loader(data, order, workers=0),
         order=order,
+        val_loader=DataLoader(
+            ProcessShare(NoisyClips(9), rank=processes.rank, processes=processes.count), 3
+        ),
         epochs=epochs,
-        validate=lambda model: {"top1": 0.5},
         checkpoint_steps=checkpoint_steps,
-        set_epoch=data.set_epoch,
     )
 
 

@@ -6,23 +6,10 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from tokenselect.training.build import train_recipe
-from tokenselect.training.recipe import Recipe, read_recipe, recipe_parser
+from tokenselect.training.recipe import read_recipe, recipe_parser
+from tokenselect.training.run import train
 
 USAGE = "tokenselect train RECIPE.yaml [--resume] [--key value …]"
-
-
-def train(recipe: Recipe, *, resume: bool = False) -> dict[str, float]:
-    """Train a model as the recipe says; checkpoints and metrics go to `runs/NAME/`.
-
-    Args:
-        recipe: what to train, on what, how.
-        resume: continue the run of this name from its last checkpoint, exactly.
-
-    Returns:
-        Figures of the last validation.
-    """
-    return train_recipe(recipe, resume=resume)
 
 
 def run(arguments: Sequence[str]) -> None:

@@ -29,10 +29,11 @@ from tokenselect.measure.accuracy import score_views
 from tokenselect.measure.cost import count_macs
 from tokenselect.measure.recall import measure_recall
 from tokenselect.selectors.merging import FrameMerger, TokenMerger
-from tokenselect.training.build import AS_IT_IS, build_model, load_trained, train_recipe
+from tokenselect.training.build import build_model, load_trained
 from tokenselect.training.data import ClipSet, build_test_set
 from tokenselect.training.distributed import default_device
 from tokenselect.training.recipe import DataRecipe, Recipe, recipe_from_dict
+from tokenselect.training.run import train
 
 BATCH = 16
 
@@ -126,7 +127,7 @@ def run_job(job: Job) -> None:
         torch.set_num_threads(recipe.threads)
     start = time.perf_counter()
     if job.is_trained:
-        train_recipe(recipe, resume=True, changes=GUIDED if job.is_oracle else AS_IT_IS)
+        train(recipe, resume=True, changes=GUIDED if job.is_oracle else None)
     minutes = (time.perf_counter() - start) / 60
     for plan, path in job.results.items():
         if Path(path).is_file():

@@ -127,7 +127,7 @@ def guide_clips(clips: ClipSet) -> ClipSet:
         movers=made.movers,
         is_training=made.is_training,
     )
-    return replace(clips, dataset=guided, set_epoch=guided.set_epoch)
+    return replace(clips, dataset=guided)
 
 
 GUIDED = Changes(model=guide_model, clips=guide_clips)

@@ -20,7 +20,7 @@ from tokenselect.measure.cost import count_macs
 from tokenselect.models import create_model
 from tokenselect.selectors.build import has_parameters, has_scorer
 from tokenselect.training.build import build_model
-from tokenselect.training.data import PARTS, list_videos
+from tokenselect.training.data import PARTS, read_part
 from tokenselect.training.learner import ANY
 from tokenselect.training.recipe import DataRecipe, ModelRecipe, Recipe, recipe_from_dict
 from tokenselect.weights.files import find_checkpoint
@@ -87,7 +87,7 @@ def clips_mark(text: str, data: DataRecipe) -> str:
             pixels = b"".join(clip[0][0].numpy().tobytes() for clip in clips)
             _marks[text] = hashlib.sha256(pixels).hexdigest()
         else:
-            videos = [list_videos(data, getattr(data, part), part).samples for part in PARTS]
+            videos = [read_part(data, part).samples for part in PARTS]
             names = [[(Path(s.path).name, s.label) for s in samples] for samples in videos]
             _marks[text] = digest(names)
     return _marks[text]

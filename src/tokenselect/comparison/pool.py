@@ -32,7 +32,7 @@ def run_jobs(
     errors: dict[str, str] = {}
     done = {job.key for job in jobs if job.is_done}
     waiting = [job for job in jobs if job.key not in done]
-    processes = Processes(folder)
+    processes = JobProcesses(folder)
     pool = ThreadPoolExecutor(max(workers, 1))
     running: dict[Future[str | None], Job] = {}
     run = processes.run if workers else run_here
@@ -69,7 +69,7 @@ def run_here(job: Job) -> str | None:
     return None
 
 
-class Processes:
+class JobProcesses:
     """Starts processes and ends those that still run."""
 
     def __init__(self, folder: Path) -> None:

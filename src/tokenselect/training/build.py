@@ -6,20 +6,16 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-import yaml
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
 from tokenselect.checkpoints.model import describe_model, load_model
-from tokenselect.data import mix_clips, seeded_generator
-from tokenselect.insertion import insert_selectors, set_plan, set_sigma
-from tokenselect.measure.accuracy import count_answers
+from tokenselect.data import mix_clips
+from tokenselect.insertion import insert_selectors
 from tokenselect.models import create_model, find_weights
-from tokenselect.training.checkpoint import load_state
 from tokenselect.training.data import (
     ClipSet,
     EpochOrder,
@@ -30,17 +26,14 @@ from tokenselect.training.data import (
 )
 from tokenselect.training.distributed import (
     Processes,
-    joined_processes,
     spread,
-    sum_over_processes,
     unwrap,
-    wait_for_all,
 )
 from tokenselect.training.learner import ANY, Budgets, Learner, WeightAverage
 from tokenselect.training.loop import Trainer
 from tokenselect.training.optimizer import RateSchedule, SigmaSchedule, build_optimizer
-from tokenselect.training.recipe import ModelRecipe, Recipe, ScheduleRecipe, recipe_from_dict
-from tokenselect.training.step import Batch, Precision
+from tokenselect.training.recipe import ModelRecipe, Recipe, recipe_from_dict
+from tokenselect.training.step import Precision
 from tokenselect.weights import load_weights
 
 
@@ -102,11 +95,8 @@ class Changes:
         clips: gives the clips to train and validate on in place of the recipe's.
     """
 
-    model: Callable[[nn.Module], object] = id
-    clips: Callable[[ClipSet], ClipSet] = lambda clips: clips
-
-
-AS_IT_IS = Changes()
+    model: Callable[[nn.Module], object]
+    clips: Callable[[ClipSet], ClipSet]
 
 
 def checkpoint_activations(model: nn.Module) -> None:
@@ -121,7 +111,7 @@ def build_learner(
     *,
     num_classes: int,
     steps_per_epoch: int,
-    changes: Changes = AS_IT_IS,
+    changes: Changes | None = None,
 ) -> Learner:
     """Build what learns: model, optimizer, schedules."""
     schedule = recipe.schedule
@@ -129,7 +119,8 @@ def build_learner(
     model = build_model(
         recipe.model, num_classes=num_classes, frames=recipe.data.frames, size=recipe.data.size
     ).to(processes.device)
-    changes.model(model)
+    if changes is not None:
+        changes.model(model)
     selects = hasattr(model, "token_selectors")
     if recipe.model.activation_checkpointing:
         checkpoint_activations(model)
@@ -146,87 +137,37 @@ def build_learner(
         ),
         precision=Precision(recipe.precision, processes.device),
         processes=processes,
-        rates=build_rates(schedule, steps_per_epoch),
+        rates=RateSchedule(
+            total_steps=total_steps,
+            warmup_steps=round(schedule.warmup_epochs * steps_per_epoch),
+            peak=schedule.rate,
+            warmup_start=schedule.warmup_start,
+            end=schedule.end_rate,
+        ),
         sigmas=SigmaSchedule(total_steps=total_steps, start=schedule.sigma) if selects else None,
-        set_sigma=set_sigma,
-        budgets=build_budgets(recipe),
-        set_plan=set_plan,
-        mix=build_mix(recipe, num_classes),
+        budgets=Budgets.of(recipe.model.budgets) if recipe.model.plan == ANY else None,
+        mix=functools.partial(
+            mix_clips,
+            num_classes=num_classes,
+            mixup=recipe.augmentation.mixup,
+            cutmix=recipe.augmentation.cutmix,
+            smoothing=recipe.augmentation.label_smoothing,
+        ),
         clip_norm=schedule.clip_norm,
         average=WeightAverage(spread_model, decay=schedule.ema) if schedule.ema else None,
         seed=recipe.seed,
     )
 
 
-def build_budgets(recipe: Recipe) -> Budgets | None:
-    """Give the plans of a model for any budget, or None."""
-    return Budgets.of(recipe.model.budgets) if recipe.model.plan == ANY else None
-
-
-def build_rates(schedule: ScheduleRecipe, steps_per_epoch: int) -> RateSchedule:
-    """Turn epochs into steps."""
-    return RateSchedule(
-        total_steps=schedule.epochs * steps_per_epoch,
-        warmup_steps=round(schedule.warmup_epochs * steps_per_epoch),
-        peak=schedule.rate,
-        warmup_start=schedule.warmup_start,
-        end=schedule.end_rate,
-    )
-
-
-def build_mix(recipe: Recipe, num_classes: int) -> Callable[[Tensor, Tensor], Batch]:
-    """Build mixup, cutmix and label smoothing; what is drawn follows from the step's seed."""
-    wanted = recipe.augmentation
-
-    def mix(clips: Tensor, labels: Tensor) -> Batch:
-        return mix_clips(
-            clips,
-            labels,
-            num_classes=num_classes,
-            generator=seeded_generator(int(torch.randint(2**62, ()))),
-            mixup=wanted.mixup,
-            cutmix=wanted.cutmix,
-            smoothing=wanted.label_smoothing,
-        )
-
-    return mix
-
-
-def build_validation(
-    clips: ClipSet, recipe: Recipe, processes: Processes
-) -> Callable[[nn.Module], dict[str, float]]:
-    """Build the function that validates a model over all processes."""
-    loader: DataLoader[Any] = DataLoader(
-        ProcessShare(clips.dataset, rank=processes.rank, processes=processes.count),
-        batch_size=recipe.schedule.batch_size // (processes.count * recipe.schedule.accumulation),
-        num_workers=recipe.data.workers,
-        collate_fn=clips.collate,
-    )
-    precision = Precision(recipe.precision, processes.device)
-    budgets = build_budgets(recipe)
-
-    def validate(model: nn.Module) -> dict[str, float]:
-        if budgets is not None:
-            set_plan(unwrap(model), budgets.plans[0])
-        counter, _ = count_answers(
-            unwrap(model),
-            loader,
-            num_classes=len(clips.class_names),
-            device=processes.device,
-            autocast=precision.autocast,
-        )
-        sum_over_processes(counter.counts)
-        accuracy = counter.result()
-        return {"top1": accuracy.top1, "top5": accuracy.top5}
-
-    return validate
-
-
-def build_trainer(recipe: Recipe, processes: Processes, *, changes: Changes = AS_IT_IS) -> Trainer:
+def build_trainer(
+    recipe: Recipe, processes: Processes, *, changes: Changes | None = None
+) -> Trainer:
     """Build a run, ready to start or to resume."""
     schedule = recipe.schedule
-    clips = changes.clips(build_train_set(recipe.data, recipe.augmentation, seed=recipe.seed))
-    val = changes.clips(build_test_set(recipe.data, "val"))
+    clips = build_train_set(recipe.data, recipe.augmentation, seed=recipe.seed)
+    val = build_test_set(recipe.data, "val")
+    if changes is not None:
+        clips, val = changes.clips(clips), changes.clips(val)
     order = EpochOrder(
         len(clips),
         batch_size=schedule.batch_size,
@@ -246,6 +187,7 @@ def build_trainer(recipe: Recipe, processes: Processes, *, changes: Changes = AS
     return Trainer(
         folder=recipe.folder,
         learner=learner,
+        clips=clips,
         loader=build_loader(
             clips.dataset,
             order,
@@ -254,8 +196,13 @@ def build_trainer(recipe: Recipe, processes: Processes, *, changes: Changes = AS
             pin_memory=processes.device.type == "cuda",
         ),
         order=order,
+        val_loader=DataLoader(
+            ProcessShare(val.dataset, rank=processes.rank, processes=processes.count),
+            batch_size=schedule.batch_size // (processes.count * schedule.accumulation),
+            num_workers=recipe.data.workers,
+            collate_fn=val.collate,
+        ),
         epochs=schedule.epochs,
-        validate=build_validation(val, recipe, processes),
         metadata={
             "model": describe_model(unwrap(learner.model)),
             "recipe": recipe.to_dict(),
@@ -265,39 +212,4 @@ def build_trainer(recipe: Recipe, processes: Processes, *, changes: Changes = AS
         checkpoint_seconds=60 * recipe.checkpoint_minutes,
         checkpoint_steps=recipe.checkpoint_steps,
         validate_every=recipe.validate_every,
-        set_epoch=clips.set_epoch,
-        count_replaced=clips.count_replaced,
     )
-
-
-def train_recipe(
-    recipe: Recipe, *, resume: bool = False, changes: Changes = AS_IT_IS
-) -> dict[str, float]:
-    """Train a model as the recipe says; checkpoints and metrics go to `runs/NAME/`.
-
-    Args:
-        recipe: what to train, on what, how.
-        resume: continue the run of this name from its last checkpoint, exactly.
-        changes: to the model and the clips that the recipe gives.
-
-    Returns:
-        Figures of the last validation; none if the run was finished before.
-    """
-    if recipe.threads is not None:
-        torch.set_num_threads(recipe.threads)
-    with joined_processes(recipe.device) as processes:
-        has_begun = load_state(recipe.folder) is not None
-        if has_begun and not resume:
-            raise FileExistsError(
-                f"{recipe.folder} holds a run already: continue it with --resume, or give this "
-                "one another --name"
-            )
-        trainer = build_trainer(recipe, processes, changes=changes)
-        if resume:
-            trainer.resume()
-        wait_for_all()
-        if processes.is_main:
-            recipe.folder.mkdir(parents=True, exist_ok=True)
-            text = yaml.safe_dump(recipe.to_dict(), sort_keys=False)
-            (recipe.folder / "recipe.yaml").write_text(text)
-        return trainer.run()

@@ -44,18 +44,22 @@ class ClipSet:
         dataset: of (clip or views, label) pairs.
         collate: joins them into a batch.
         class_names: of the labels.
-        set_epoch: makes the data set draw as in an epoch.
-        count_replaced: tells how many broken videos were replaced so far.
     """
 
     dataset: Dataset[Any]
     collate: Callable[[list[Any]], Any]
     class_names: Sequence[str]
-    set_epoch: Callable[[int], object] = id
-    count_replaced: Callable[[], int] = int
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the data set draw as in an epoch."""
+        self.dataset.set_epoch(epoch)  # type: ignore[attr-defined]
+
+    def count_replaced(self) -> int:
+        """Count the broken videos that were replaced so far."""
+        return sum(getattr(self.dataset, "failures", {}).values())
 
 
 def build_train_set(data: DataRecipe, augmentation: AugmentationRecipe, *, seed: int) -> ClipSet:
@@ -64,7 +68,7 @@ def build_train_set(data: DataRecipe, augmentation: AugmentationRecipe, *, seed:
         clips = SyntheticActions(
             data.train_clips, frames=data.frames, size=data.size, seed=seed, is_training=True
         )
-        return ClipSet(clips, default_collate, clips.class_names, clips.set_epoch)
+        return ClipSet(clips, default_collate, clips.class_names)
     transform = TrainTransform(
         data.size,
         scale=augmentation.scale,
@@ -76,7 +80,7 @@ def build_train_set(data: DataRecipe, augmentation: AugmentationRecipe, *, seed:
         erasing=augmentation.erasing,
         stats=STATS[data.stats],
     )
-    listed = list_videos(data, data.train, "train")
+    listed = read_part(data, "train")
     videos = VideoDataset(
         listed.samples,
         sampler=build_sampler(data, num_clips=1),
@@ -86,13 +90,7 @@ def build_train_set(data: DataRecipe, augmentation: AugmentationRecipe, *, seed:
         repeats=augmentation.repeats,
         open_source=build_opener(data),
     )
-    return ClipSet(
-        videos,
-        collate_clips,
-        listed.class_names,
-        videos.set_epoch,
-        lambda: sum(videos.failures.values()),
-    )
+    return ClipSet(videos, collate_clips, listed.class_names)
 
 
 def build_test_set(data: DataRecipe, part: str, *, views: str = "1x1") -> ClipSet:
@@ -103,8 +101,6 @@ def build_test_set(data: DataRecipe, part: str, *, views: str = "1x1") -> ClipSe
         part: "val" or "test" (or "train", without its augmentation).
         views: such as "5x1"; synthetic clips have one view only.
     """
-    if part not in PARTS:
-        raise ValueError(f"part must be one of {', '.join(PARTS)}, got {part!r}")
     num_clips, crops = parse_views(views)
     if data.source == "synthetic":
         if num_clips * crops > 1:
@@ -112,7 +108,7 @@ def build_test_set(data: DataRecipe, part: str, *, views: str = "1x1") -> ClipSe
         length = (data.test_clips if part == "test" else None) or data.val_clips
         made = SyntheticActions(length, frames=data.frames, size=data.size, split=part)  # type: ignore[arg-type]
         return ClipSet(made, default_collate, made.class_names)
-    listed = list_videos(data, getattr(data, part), part)
+    listed = read_part(data, part)
     transform = EvalTransform(
         data.size, short_side=data.short_side, crops=crops, stats=STATS[data.stats]
     )
@@ -122,12 +118,7 @@ def build_test_set(data: DataRecipe, part: str, *, views: str = "1x1") -> ClipSe
         transform=transform,
         open_source=build_opener(data),
     )
-    return ClipSet(
-        videos,
-        collate_views,
-        listed.class_names,
-        count_replaced=lambda: sum(videos.failures.values()),
-    )
+    return ClipSet(videos, collate_views, listed.class_names)
 
 
 def build_sampler(data: DataRecipe, *, num_clips: int) -> StrideSampler | SegmentSampler:
@@ -144,8 +135,11 @@ def build_opener(data: DataRecipe) -> Callable[[str], FrameSource]:
     return ClipCache(data.cache, short_side=data.cache_short_side).open
 
 
-def list_videos(data: DataRecipe, part: PartRecipe, name: str) -> SampleList:
-    """Read the annotations of a part."""
+def read_part(data: DataRecipe, name: str) -> SampleList:
+    """Read the annotations of a part: "train", "val" or "test"."""
+    if name not in PARTS:
+        raise ValueError(f"part must be one of {', '.join(PARTS)}, got {name!r}")
+    part: PartRecipe = getattr(data, name)
     if data.root is None:
         raise ValueError("the recipe reads videos: say where they are with --data.root FOLDER")
     root = Path(data.root)

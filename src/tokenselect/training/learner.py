@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,9 +19,11 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.optim import AdamW
 
 from tokenselect.data import seeded_generator
+from tokenselect.insertion import set_plan, set_sigma
+from tokenselect.measure.accuracy import count_answers
 from tokenselect.plan import SelectionPlan, Site
 from tokenselect.training.data import seed_step
-from tokenselect.training.distributed import Processes, unwrap
+from tokenselect.training.distributed import Processes, sum_over_processes, unwrap
 from tokenselect.training.optimizer import RateSchedule, SigmaSchedule, set_rate
 from tokenselect.training.step import Batch, Precision, StepReport, train_step
 
@@ -126,12 +128,9 @@ class Learner:
         processes: this process's place.
         rates: learning rate of each step.
         sigmas: noise of the selection at each step, or None where nothing is selected.
-        set_sigma: puts σ into the model.
         budgets: plans to draw from at each step, or None where the plan stays.
-        set_plan: puts a plan into the unwrapped model.
-        mix: blends the clips of a part (mixup, cutmix); None leaves them.
+        mix: blends clips and their labels (`mix_clips`); None leaves them as they are.
         clip_norm: largest norm of the gradient; None clips nothing.
-        label_smoothing: of the loss.
         average: running average of the weights, or None.
         seed: of the run.
     """
@@ -142,12 +141,9 @@ class Learner:
     rates: RateSchedule
     processes: Processes = field(default_factory=Processes)
     sigmas: SigmaSchedule | None = None
-    set_sigma: Callable[[nn.Module, float], object] | None = None
     budgets: Budgets | None = None
-    set_plan: Callable[[nn.Module, SelectionPlan], object] | None = None
-    mix: Callable[[Tensor, Tensor], Batch] | None = None
+    mix: Callable[..., Batch] | None = None
     clip_norm: float | None = 1.0
-    label_smoothing: float = 0.0
     average: WeightAverage | None = None
     seed: int = 0
 
@@ -155,10 +151,10 @@ class Learner:
         """Take step `step`, counted from 0, on this process's parts of a batch."""
         seed_step(self.seed, step, self.processes.rank)
         set_rate(self.optimizer, self.rates.at(step))
-        if self.sigmas is not None and self.set_sigma is not None:
-            self.set_sigma(self.model, self.sigmas.at(step))
-        if self.budgets is not None and self.set_plan is not None:
-            self.set_plan(unwrap(self.model), self.budgets.at(self.seed, step))
+        if self.sigmas is not None:
+            set_sigma(self.model, self.sigmas.at(step))
+        if self.budgets is not None:
+            set_plan(unwrap(self.model), self.budgets.at(self.seed, step))
         self.model.train()
         report = train_step(
             self.model,
@@ -166,7 +162,6 @@ class Learner:
             self.optimizer,
             precision=self.precision,
             clip_norm=self.clip_norm,
-            label_smoothing=self.label_smoothing,
         )
         if self.average is not None:
             self.average.update(self.model, step)
@@ -176,7 +171,27 @@ class Learner:
         """Move a part to the device and blend its clips."""
         device = self.precision.device
         clips, targets = clips.to(device, non_blocking=True), targets.to(device, non_blocking=True)
-        return self.mix(clips, targets) if self.mix is not None else (clips, targets)
+        if self.mix is None:
+            return clips, targets
+        drawn = int(torch.randint(2**62, ()))  # follows from the step's seed
+        return self.mix(clips, targets, generator=seeded_generator(drawn))
+
+    def validate(self, batches: Iterable[Batch], *, num_classes: int) -> dict[str, float]:
+        """Test the weights that `weights` gives; each process brings its share of the batches."""
+        model = unwrap(self.model)
+        if self.budgets is not None:
+            set_plan(model, self.budgets.plans[0])
+        with self.averaged():
+            counter, _ = count_answers(
+                model,
+                batches,
+                num_classes=num_classes,
+                device=self.processes.device,
+                autocast=self.precision.autocast,
+            )
+        sum_over_processes(counter.counts)
+        accuracy = counter.result()
+        return {"top1": accuracy.top1, "top5": accuracy.top5}
 
     def figures(self, step: int) -> dict[str, float]:
         """Give the rate and σ of a step."""

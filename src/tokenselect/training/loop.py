@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from torch import nn
 from torch.utils.data import DataLoader
 
 from tokenselect.training.checkpoint import load_state, save_checkpoint
-from tokenselect.training.data import EpochOrder
+from tokenselect.training.data import ClipSet, EpochOrder
 from tokenselect.training.distributed import main_process_says, wait_for_all
 from tokenselect.training.learner import Learner
 from tokenselect.training.report import RunReport
@@ -35,32 +34,30 @@ class Trainer:
     Attributes:
         folder: of the run.
         learner: takes the steps.
-        loader: parts of batches, in the order of `order`.
+        clips: to train on.
+        loader: parts of batches of the clips, in the order of `order`.
         order: of the training data.
+        val_loader: clips to validate on; the highest top-1 makes the best checkpoint.
         epochs: passes over the data.
-        validate: gives figures of the model as it is; the highest "top1" makes the best checkpoint.
         metadata: goes into each checkpoint's weights.
         validate_every: epochs from one validation to the next, and to the end.
         checkpoint_seconds: time between checkpoints within an epoch.
         checkpoint_steps: steps between them, too, if given.
-        set_epoch: makes the data set draw as in this epoch.
-        count_replaced: tells how many broken videos this process has replaced so far.
         step: optimizer steps taken.
         best: highest top1 so far.
     """
 
     folder: Path
     learner: Learner
+    clips: ClipSet
     loader: DataLoader[Any]
     order: EpochOrder
+    val_loader: DataLoader[Any]
     epochs: int
-    validate: Callable[[nn.Module], dict[str, float]]
     metadata: dict[str, Any] = field(default_factory=dict)
     validate_every: int = 1
     checkpoint_seconds: float = 600
     checkpoint_steps: int | None = None
-    set_epoch: Callable[[int], object] = id
-    count_replaced: Callable[[], int] = int
     step: int = 0
     best: float = float("-inf")
 
@@ -100,7 +97,7 @@ class Trainer:
         """Take the steps of an epoch that are still to be taken."""
         self.order.epoch = epoch
         self.order.first_batch = self.step - epoch * self.order.batches_per_epoch
-        self.set_epoch(epoch)
+        self.clips.set_epoch(epoch)
         recent: deque[float] = deque(maxlen=5)
         saved = time.monotonic()
         for parts in grouped(self.loader, self.order.parts):
@@ -135,15 +132,14 @@ class Trainer:
         if (epoch + 1) % self.validate_every and epoch + 1 < self.epochs:
             self.save(is_best=False)
             return {}
-        with self.learner.averaged():
-            figures = self.validate(self.learner.model)
-        replaced = self.count_replaced()
+        figures = self.learner.validate(self.val_loader, num_classes=len(self.clips.class_names))
+        replaced = self.clips.count_replaced()
         report.write("val", step=self.step, epoch=epoch, replaced_videos=replaced, **figures)
         shown = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
         broken = f"  ({replaced} broken videos replaced so far)" if replaced else ""
         report.say(f"epoch {epoch}: {shown}{broken}")
-        is_best = figures.get("top1", 0.0) > self.best
-        self.best = max(self.best, figures.get("top1", 0.0))
+        is_best = figures["top1"] > self.best
+        self.best = max(self.best, figures["top1"])
         self.save(is_best=is_best)
         report.restart_clock()
         return figures

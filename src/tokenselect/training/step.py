@@ -52,17 +52,6 @@ class Precision:
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None)
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
-    """Mean cross-entropy in float32.
-
-    Args:
-        logits: (b, classes).
-        targets: (b,) labels, or (b, classes) soft targets that sum to one.
-        label_smoothing: share of the target spread over all classes.
-    """
-    return F.cross_entropy(logits.float(), targets, label_smoothing=label_smoothing)
-
-
 def count_correct(logits: Tensor, targets: Tensor) -> Tensor:
     """Count the clips whose highest logit is the label, or the largest of the soft targets."""
     labels = targets if targets.ndim == 1 else targets.argmax(dim=1)
@@ -76,17 +65,16 @@ def train_step(
     *,
     precision: Precision,
     clip_norm: float | None = 1.0,
-    label_smoothing: float = 0.0,
 ) -> StepReport:
     """Take one step on this process's share of a batch, given as equal parts to save memory.
 
     Args:
         model: in training mode.
-        parts: (clips, targets) pairs; their gradients add up to that of the whole batch.
+        parts: (clips, targets) pairs, whose gradients add up to that of the whole batch. Targets
+            are (b,) labels, or (b, classes) soft targets that sum to one.
         optimizer: its gradients are cleared first.
         precision: autocast and loss scaling.
         clip_norm: largest norm of the gradient; None clips nothing.
-        label_smoothing: see `cross_entropy`.
     """
     optimizer.zero_grad(set_to_none=True)
     num_clips = sum(len(clips) for clips, _ in parts)
@@ -95,7 +83,7 @@ def train_step(
         with synchronizing(model, enabled=number == len(parts)):
             with precision.autocast():
                 logits = model(clips)
-            loss = cross_entropy(logits, targets, label_smoothing=label_smoothing)
+            loss = F.cross_entropy(logits.float(), targets)
             precision.scaler.scale(loss * (len(clips) / num_clips)).backward()
         with torch.no_grad():
             found = torch.stack([loss.detach() * len(clips), count_correct(logits, targets)])
