@@ -6,6 +6,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "tokenselect"
 
 ROWS: list[set[str]] = [
+    {"extras"},
     {"ops", "data"},
     {"grid", "plan"},
     {"selectors", "backbones"},
@@ -16,6 +17,7 @@ ROWS: list[set[str]] = [
     {"training", "inference", "export"},
     {"comparison"},
     {"web"},
+    {""},  # the public names
     {"cli"},
     {"__main__"},
 ]

@@ -4,7 +4,6 @@ import inspect
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,13 +23,11 @@ def shown_commands(page: Path) -> list[list[str]]:
 
 def known_options(words: list[str]) -> set[str]:
     """Name the options that the command of these words takes."""
-    command: Any = COMMANDS[words[0]]
     if words[0] == "train":
         keys = {action.dest for action in recipe_parser()._actions}
         return {"resume", "help", *keys}
-    if isinstance(command, dict):
-        command = command[words[1]]
-    parameters = inspect.signature(command).parameters
+    name = next(name for name in COMMANDS if words[: len(name.split())] == name.split())
+    parameters = inspect.signature(COMMANDS[name].load()).parameters
     return {"help", *parameters, *(name.replace("_", "-") for name in parameters)}
 
 

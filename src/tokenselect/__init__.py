@@ -1,20 +1,27 @@
-"""Token selection for video transformers: keep the frames and regions that matter."""
+"""Token selection for video transformers: keep the frames and regions that matter.
 
-from tokenselect.adapters import supported_models
-from tokenselect.checkpoints.model import load_model, save_model
-from tokenselect.grid import TokenGrid
-from tokenselect.inference.memory import optimize_for_inference
-from tokenselect.insertion import (
-    insert_selectors,
-    record_selections,
-    remove_selectors,
-    set_plan,
-    set_sigma,
-)
-from tokenselect.models import create_model, list_models
-from tokenselect.plan import SelectionPlan, Site
-from tokenselect.selectors import Selection
-from tokenselect.weights import load_weights
+The names below are imported when they are first used, so that `import tokenselect` is quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokenselect.adapters import supported_models
+    from tokenselect.checkpoints.model import load_model, save_model
+    from tokenselect.grid import TokenGrid
+    from tokenselect.inference.memory import optimize_for_inference
+    from tokenselect.insertion import (
+        insert_selectors,
+        record_selections,
+        remove_selectors,
+        set_plan,
+        set_sigma,
+    )
+    from tokenselect.models import create_model, list_models
+    from tokenselect.plan import SelectionPlan, Site
+    from tokenselect.selectors import Selection
+    from tokenselect.weights import load_weights
 
 __version__ = "0.1.0"
 
@@ -36,3 +43,34 @@ __all__ = [
     "set_sigma",
     "supported_models",
 ]
+
+_HOME_OF = {
+    "Selection": "selectors",
+    "SelectionPlan": "plan",
+    "Site": "plan",
+    "TokenGrid": "grid",
+    "create_model": "models",
+    "insert_selectors": "insertion",
+    "list_models": "models",
+    "load_model": "checkpoints.model",
+    "load_weights": "weights",
+    "optimize_for_inference": "inference.memory",
+    "record_selections": "insertion",
+    "remove_selectors": "insertion",
+    "save_model": "checkpoints.model",
+    "set_plan": "insertion",
+    "set_sigma": "insertion",
+    "supported_models": "adapters",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'tokenselect' has no attribute {name!r}")
+    value = getattr(import_module(f"tokenselect.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

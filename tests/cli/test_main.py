@@ -1,16 +1,19 @@
+import subprocess
 import sys
 
 import pytest
 
-from tokenselect.cli import main as main_module
-from tokenselect.cli.main import main, spell_flags
+import tokenselect
+from tokenselect.cli.main import COMMANDS, main, spell_flags
+from tokenselect.extras import MissingExtraError, require
+from tokenselect.inference import memory
 
 
-@pytest.mark.parametrize(("given", "kept"), [(None, [True]), (["--help"], [])])
+@pytest.mark.parametrize(("given", "kept"), [(None, [True]), (["profile", "--help"], [])])
 def test_a_process_of_our_own_keeps_its_memory_and_one_of_others_does_not(monkeypatch, given, kept):
     asked = []
-    monkeypatch.setattr(main_module, "keep_freed_memory", lambda: asked.append(True))
-    monkeypatch.setattr(sys, "argv", ["tokenselect", "--help"])
+    monkeypatch.setattr(memory, "keep_freed_memory", lambda: asked.append(True))
+    monkeypatch.setattr(sys, "argv", ["tokenselect", "profile", "--help"])
     with pytest.raises(SystemExit):
         main(given)
     assert asked == kept
@@ -19,13 +22,65 @@ def test_a_process_of_our_own_keeps_its_memory_and_one_of_others_does_not(monkey
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("calibrate --target-ms 80 --json", "calibrate --target_ms 80 --json=true"),
-        ("calibrate --target-gmacs=40", "calibrate --target_gmacs=40"),
-        ("profile mvit_mini --json", "profile mvit_mini --json=true"),
-        ("data check d --min-frames 8 --quick", "data check d --min_frames 8 --quick=true"),
-        ("predict --class-names n.txt a", 'predict ["a"] --class_names n.txt'),
-        ("--help", "--help"),
+        ("calibrate --target-ms 80 --json", "--target_ms 80 --json=true"),
+        ("calibrate --target-gmacs=40", "--target_gmacs=40"),
+        ("profile mvit_mini --json", "mvit_mini --json=true"),
+        ("data check d --min-frames 8 --quick", "d --min_frames 8 --quick=true"),
+        ("predict --class-names n.txt a", '["a"] --class_names n.txt'),
     ],
-)  # fmt: skip
+)
 def test_options_may_be_typed_as_people_do(typed, meant):
-    assert spell_flags(typed.split()) == meant.split()
+    name = next(name for name in COMMANDS if typed.startswith(name))
+    assert spell_flags(COMMANDS[name].load(), typed.removeprefix(name).split()) == meant.split()
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], []])
+def test_help_and_version_do_not_import_torch(words):
+    script = (
+        "import sys; from tokenselect.cli.main import main\n"
+        f"try: main({words})\nexcept SystemExit: pass\n"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    assert "tokenselect" in told.stdout
+
+
+def test_help_lists_every_command_and_each_can_be_loaded(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+    assert all(name in told and callable(command.load()) for name, command in COMMANDS.items())
+
+
+def test_an_unknown_command_ends_with_a_hint(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["pred", "clip.mp4"])
+    assert ended.value.code == 2
+    assert "did you mean 'predict'?" in capsys.readouterr().err
+
+
+def test_a_missing_extra_ends_in_one_sentence(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(SystemExit) as ended:
+        main(["serve"])
+    assert ended.value.code == 2
+    assert "pip install 'tokenselect[serve]'" in capsys.readouterr().err
+    with pytest.raises(MissingExtraError, match=r"an x needs no_such_package: pip install"):
+        require("no_such_package", extra="x", purpose="an x")
+
+
+def test_a_mistake_of_ours_is_not_hidden(monkeypatch):
+    def broken(model: str) -> None:
+        raise TypeError("ours")
+
+    monkeypatch.setattr(type(COMMANDS["profile"]), "load", lambda self: broken)
+    with pytest.raises(TypeError, match="ours"):
+        main(["profile", "mvit_mini"])
+
+
+def test_every_public_name_is_there():
+    assert all(getattr(tokenselect, name) is not None for name in tokenselect.__all__)
+    assert set(tokenselect.__all__) == set(tokenselect._HOME_OF)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = tokenselect.nothing

@@ -60,7 +60,7 @@ def test_a_broken_file_among_others_is_reported_at_the_end(tmp_path, capsys):
 
 
 def test_words_may_stand_between_options():
-    words = ["predict", "a.mp4", "--top", "3", "b.mp4", "--json=true", "c.mp4"]
-    joined = ["predict", '["a.mp4", "b.mp4", "c.mp4"]', "--top", "3", "--json=true"]
-    assert join_words(words, 1) == joined
-    assert join_words(["predict", "--help"], 1) == ["predict", "--help"]
+    words = ["a.mp4", "--top", "3", "b.mp4", "--json=true", "c.mp4"]
+    joined = ['["a.mp4", "b.mp4", "c.mp4"]', "--top", "3", "--json=true"]
+    assert join_words(words) == joined
+    assert join_words(["--help"]) == ["--help"]

@@ -15,9 +15,8 @@ PAGE = (DOCS / "serve.md").read_text()
 
 
 def test_every_option_it_names_exists():
-    known = {
-        f"--{name.replace('_', '-')}" for name in inspect.signature(COMMANDS["serve"]).parameters
-    }
+    parameters = inspect.signature(COMMANDS["serve"].load()).parameters
+    known = {f"--{name.replace('_', '-')}" for name in parameters}
     lines = re.findall(r"^tokenselect serve.*", PAGE, re.MULTILINE)
     words = {word for line in lines for word in shlex.split(line, comments=True)}
     assert lines and {word for word in words if word.startswith("--")} <= known

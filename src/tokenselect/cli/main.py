@@ -1,71 +1,106 @@
-"""The command line: one function a subcommand, arguments from its signature."""
+"""The command line: one function per subcommand, whose signature gives the arguments.
+
+A subcommand's module is imported when it is called, so that `--help` and `--version` do not wait
+for torch.
+"""
+
+from __future__ import annotations
 
 import inspect
 import json
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
-from jsonargparse import auto_cli
+import tokenselect
+from tokenselect.extras import MissingExtraError
 
-from tokenselect.cli.calibrate import calibrate
-from tokenselect.cli.classify import classify
-from tokenselect.cli.compare import compare
-from tokenselect.cli.data import check
-from tokenselect.cli.evaluate import evaluate
-from tokenselect.cli.export import export
-from tokenselect.cli.predict import predict
-from tokenselect.cli.profile import profile
-from tokenselect.cli.serve import serve
-from tokenselect.cli.train import run as run_training
-from tokenselect.cli.train import train
-from tokenselect.cli.visualize import visualize
-from tokenselect.inference.memory import keep_freed_memory
+EXPECTED = (ValueError, OSError, MissingExtraError)  # a user's mistake, or the machine's
 
-COMMANDS: dict[str, Any] = {
-    "calibrate": calibrate,
-    "classify": classify,
-    "compare": compare,
-    "data": {"_help": "Look at a data set before training on it.", "check": check},
-    "evaluate": evaluate,
-    "export": export,
-    "predict": predict,
-    "profile": profile,
-    "serve": serve,
-    "train": train,
-    "visualize": visualize,
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand: the module in `tokenselect.cli`, its function, and what it does."""
+
+    module: str
+    function: str
+    summary: str
+
+    def load(self) -> Callable[..., Any]:
+        """Import the function."""
+        return getattr(import_module(f"tokenselect.cli.{self.module}"), self.function)
+
+
+COMMANDS = {
+    "predict": Command("predict", "predict", "Say what is in videos, and what selection saves."),
+    "visualize": Command("visualize", "visualize", "Show what a model keeps of a video."),
+    "data check": Command("data", "check", "Read every video of a data set and report problems."),
+    "train": Command("train", "run", "Train a model by a recipe."),
+    "evaluate": Command("evaluate", "evaluate", "Test a trained model on a data set."),
+    "compare": Command("compare", "compare", "Compare selection methods at equal cost."),
+    "calibrate": Command("calibrate", "calibrate", "Find plans that meet a budget here."),
+    "profile": Command("profile", "profile", "Count and time what a model costs under a plan."),
+    "classify": Command("classify", "classify", "Classify many videos into a table."),
+    "export": Command("export", "export", "Write a model as a file to deploy."),
+    "serve": Command("serve", "serve", "Open the local web page and its JSON API."),
 }
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run `tokenselect`; a wrong value ends with its message and exit code 2, not a traceback."""
-    if arguments is None:  # the process is ours: it may keep its memory from clip to clip
-        keep_freed_memory()
-        arguments = sys.argv[1:]
+    """Run `tokenselect`; a user's mistake ends with its message and exit code 2, no traceback."""
+    is_own_process = arguments is None
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        if arguments[:1] == ["train"]:  # a recipe's file first, then its keys as options
-            return run_training(arguments[1:])
-        arguments = spell_flags(arguments)
-        auto_cli(COMMANDS, args=arguments, prog="tokenselect")
-    except (ValueError, TypeError, OSError) as error:
+        run(words, is_own_process=is_own_process)
+    except EXPECTED as error:
         print(f"tokenselect: {error}", file=sys.stderr)
         raise SystemExit(2) from error
+    except KeyboardInterrupt:
+        print("tokenselect: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
 
 
-def spell_flags(arguments: list[str]) -> list[str]:
+def run(words: list[str], *, is_own_process: bool) -> None:
+    """Find the command that the words begin with, and call it with the rest."""
+    if words[:1] == ["--version"]:
+        return print(f"tokenselect {tokenselect.__version__}")
+    name = next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
+    if name is None:
+        return explain(words)
+    function, rest = COMMANDS[name].load(), words[len(name.split()) :]
+    if is_own_process:  # it may keep its memory from clip to clip
+        import_module("tokenselect.inference.memory").keep_freed_memory()
+    if name == "train":  # a recipe's file first, then its keys as options
+        return function(rest)
+    from jsonargparse import auto_cli
+
+    auto_cli(function, args=spell_flags(function, rest), prog=f"tokenselect {name}")
+
+
+def explain(words: list[str]) -> None:
+    """List the commands; words that are none of them are an error."""
+    width = max(map(len, COMMANDS))
+    listed = "\n".join(f"  {name:{width}}  {COMMANDS[name].summary}" for name in COMMANDS)
+    usage = "usage: tokenselect COMMAND …   (tokenselect COMMAND --help tells the rest)"
+    if not words or words[0] in ("-h", "--help"):
+        print(f"{usage}\n\n{listed}\n\n  --version  Print the version.")
+        raise SystemExit(0 if words else 2)
+    begun = [name for name in COMMANDS if name.startswith(words[0])]
+    hint = f"did you mean {begun[0]!r}?" if begun else f"the commands are:\n{listed}"
+    raise ValueError(f"no command is called {' '.join(words[:2])!r}; {hint}")
+
+
+def spell_flags(function: Callable[..., Any], words: list[str]) -> list[str]:
     """Write `--json` as `--json=true`, hyphens in options as underscores, and a list as JSON."""
-    command: Any = COMMANDS
-    depth = 0
-    for word in arguments:
-        if isinstance(command, dict) and not word.startswith("-"):
-            command, depth = command.get(word), depth + 1
-    if not callable(command):
-        return arguments
-    parameters = list(inspect.signature(command).parameters.values())
+    parameters = list(inspect.signature(function).parameters.values())
     flags = {f"--{p.name}" for p in parameters if p.annotation in (bool, "bool")}
     hyphens = {f"--{p.name.replace('_', '-')}": f"--{p.name}" for p in parameters}
-    arguments = [respell(word, hyphens) for word in arguments]
-    spelled = [f"{word}=true" if word in flags else word for word in arguments]
-    return join_words(spelled, depth) if parameters[0].annotation == list[str] else spelled
+    words = [respell(word, hyphens) for word in words]
+    spelled = [f"{word}=true" if word in flags else word for word in words]
+    is_list = parameters[0].annotation in (list[str], "list[str]")
+    return join_words(spelled) if is_list else spelled
 
 
 def respell(word: str, names: dict[str, str]) -> str:
@@ -74,12 +109,11 @@ def respell(word: str, names: dict[str, str]) -> str:
     return names.get(name, name) + equals + value
 
 
-def join_words(arguments: list[str], depth: int) -> list[str]:
-    """Make one JSON list of the words that are neither the command, its options nor their values.
+def join_words(arguments: list[str]) -> list[str]:
+    """Make one JSON list of the words that are neither options nor their values.
 
     Args:
         arguments: each option with its value behind it or behind an equals sign.
-        depth: words of the command itself.
     """
     words: list[str] = []
     others: list[str] = []
@@ -90,6 +124,4 @@ def join_words(arguments: list[str], depth: int) -> list[str]:
         takes_value = (
             is_option and "=" not in argument and argument not in ("-h", "--help", "--print_config")
         )
-    if len(words) == depth:
-        return arguments
-    return [*words[:depth], json.dumps(words[depth:]), *others]
+    return [json.dumps(words), *others] if words else arguments

@@ -7,6 +7,7 @@ from contextlib import suppress
 from rich.console import Console
 
 from tokenselect.cli.predict import best_device
+from tokenselect.extras import require
 
 
 def serve(
@@ -37,14 +38,14 @@ def serve(
         device: for example cpu or cuda; the accelerator if there is one and none is given.
         open: open the page in the browser.
     """
-    try:
-        import uvicorn
+    for package in ("fastapi", "uvicorn"):
+        require(package, extra="serve", purpose="the web page")
+    import uvicorn
 
-        from tokenselect.web.app import build_app
-        from tokenselect.web.catalogue import Catalogue, list_offers
-        from tokenselect.web.guard import LOOPBACK, Limits
-    except ModuleNotFoundError as error:
-        raise ValueError(f"serve needs {error.name}: pip install 'tokenselect[serve]'") from error
+    from tokenselect.web.app import build_app
+    from tokenselect.web.catalogue import Catalogue, list_offers
+    from tokenselect.web.guard import LOOPBACK, Limits
+
     offers = list_offers(
         model=model,
         checkpoints=checkpoint.split(",") if checkpoint else None,

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from tokenselect.extras import require
+
 METADATA = "tokenselect.json"
 MAX_BATCH = 2**16
 
@@ -64,7 +66,6 @@ class ProgramModel:
         return self.module(video)
 
 
-INSTALL = "needs the packages onnx, onnxscript and onnxruntime: pip install 'tokenselect[onnx]'"
 CLIPS, LOGITS = "video", "logits"
 
 
@@ -76,7 +77,7 @@ def write_onnx(program: ExportedProgram, path: Path, *, metadata: Mapping[str, A
         path: the file.
         metadata: kept in the file, as JSON.
     """
-    _require("onnxscript")
+    require("onnxscript", extra="onnx", purpose="ONNX export")
     # with gradients, attention would be taken apart in another way
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of torch's own making
@@ -103,7 +104,7 @@ class OnnxModel:
     """
 
     def __init__(self, path: Path, *, threads: int | None = None) -> None:
-        _require("onnxruntime")
+        require("onnxruntime", extra="onnx", purpose="an ONNX file")
         onnxruntime: Any = importlib.import_module("onnxruntime")
         options = onnxruntime.SessionOptions()
         if threads is not None:
@@ -122,11 +123,3 @@ class OnnxModel:
         """What `write_onnx` was told to keep."""
         kept = self.session.get_modelmeta().custom_metadata_map
         return {name: json.loads(text) for name, text in kept.items()}
-
-
-def _require(package: str) -> None:
-    """Say what to install where an optional package is missing."""
-    try:
-        importlib.import_module(package)
-    except ImportError as error:
-        raise ImportError(f"ONNX {INSTALL}") from error

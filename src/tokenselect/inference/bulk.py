@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from tokenselect.checkpoints.model import LoadedModel
 from tokenselect.data import VideoError
+from tokenselect.extras import require
 from tokenselect.inference.preprocessor import Preprocessor
 
 TOP = 5
@@ -191,14 +191,9 @@ def _schema(pyarrow: Any) -> Any:
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    """Import pyarrow, or say how to do without it."""
-    try:
-        parquet = importlib.import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise ImportError(
-            "Parquet needs pyarrow: pip install 'tokenselect[parquet]', or write to .jsonl"
-        ) from error
-    return importlib.import_module("pyarrow"), parquet
+    purpose = "a Parquet file (.jsonl works without)"
+    parquet = require("pyarrow.parquet", extra="parquet", purpose=purpose)
+    return require("pyarrow", extra="parquet", purpose=purpose), parquet
 
 
 Engine = Callable[[Sequence[str]], Iterable[Row]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from tokenselect.checkpoints.model import LoadedModel
+from tokenselect.extras import require
 from tokenselect.inference.bulk import Reading, Row, answer, read_video
 from tokenselect.inference.preprocessor import Preprocessor
 
@@ -104,7 +104,8 @@ def on_ray(
             one on this machine.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray = _ray()
+    require("ray.data", extra="ray", purpose="a cluster")
+    ray: Any = require("ray", extra="ray", purpose="a cluster")
     options: dict[str, Any] = {"num_cpus": workers} if address == "local" else {}
     ray.init(address=address, log_to_driver=False, include_dashboard=False, **options)
     try:
@@ -122,12 +123,3 @@ def on_ray(
             yield Row(**{**row, **listed})
     finally:
         ray.shutdown()
-
-
-def _ray() -> Any:
-    """Import Ray, or say how to get it."""
-    try:
-        importlib.import_module("ray.data")
-    except ImportError as error:
-        raise ImportError("a cluster needs Ray: pip install 'tokenselect[ray]'") from error
-    return importlib.import_module("ray")
