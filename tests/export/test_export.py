@@ -44,6 +44,7 @@ def test_a_model_in_training_is_exported_as_in_evaluation_and_stays_in_training(
     [
         partial(tiny_mvit, "T0=3-S1=4x5"),
         partial(tiny_mvit, "T0=3-S1=4x5", scorer="from-uniform"),
+        partial(tiny_mvit, "T0=3-S1=4x5", scorer="taught"),
         partial(tiny_swin, "T0=3-S1=4x5"),
     ],
 )

@@ -144,32 +144,35 @@ def test_frames_are_scored_alike_wherever_they_stand():
     torch.testing.assert_close(moved, scores[:, order])
 
 
+@pytest.mark.parametrize("scorer", ["from-uniform", "taught"])
 @pytest.mark.parametrize("t", [1, 2, 5, 8, 9])
-def test_from_uniform_begins_as_uniform_frames(t):
+def test_a_scorer_on_top_of_uniform_begins_as_uniform_frames(t, scorer):
     grid = make_grid(torch.randn(2, t, H, W, C))
     for keep in range(1, t + 1):
         kept = [
             build_selector(Site("T", 0, keep), channels=C, **settings).eval()(grid).tokens
-            for settings in ({"scorer": "from-uniform"}, {"method": "uniform"})
+            for settings in ({"scorer": scorer}, {"method": "uniform"})
         ]
         assert torch.equal(*kept), (t, keep)
 
 
+@pytest.mark.parametrize("scorer", ["from-uniform", "taught"])
 @pytest.mark.parametrize("side", [(4, 3), (3, 3), (5, 2)])
-def test_from_uniform_begins_in_the_middle_of_the_picture(side):
+def test_a_scorer_on_top_of_uniform_begins_in_the_middle_of_the_picture(side, scorer):
     grid = make_grid(torch.randn(2, T, H, W, C))
     kept = [
         build_selector(Site("S", 0, side), channels=C, **settings).eval()(grid).tokens
-        for settings in ({"scorer": "from-uniform"}, {"method": "uniform"})
+        for settings in ({"scorer": scorer}, {"method": "uniform"})
     ]
     assert torch.equal(*kept)
 
 
+@pytest.mark.parametrize("scorer", ["from-uniform", "taught"])
 @pytest.mark.parametrize("site", [Site("T", 0, 2), Site("S", 0, (3, 3))])
-def test_from_uniform_learns_to_leave_it(site):
+def test_a_scorer_on_top_of_uniform_learns_to_leave_it(site, scorer):
     """The loss wants what lies at the edge: the last frames, or the last corner."""
     torch.manual_seed(0)
-    selector = build_selector(site, channels=C, scorer="from-uniform", sigma=0.3).train()
+    selector = build_selector(site, channels=C, scorer=scorer, sigma=0.3).train()
     patches = torch.randn(4, T, H, W, C)
     marked = patches.clone()
     where = (slice(None), slice(T - 2, T)) if site.kind == "T" else (..., slice(4, 7), slice(3, 6))

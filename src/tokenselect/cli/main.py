@@ -38,6 +38,7 @@ COMMANDS = {
     "visualize": Command("visualize", "visualize", "Show what a model keeps of a video."),
     "data check": Command("data", "check", "Read every video of a data set and report problems."),
     "train": Command("train", "run", "Train a model by a recipe."),
+    "teach": Command("teach", "teach", "Give a trained dense model selectors in minutes."),
     "evaluate": Command("evaluate", "evaluate", "Test a trained model on a data set."),
     "compare": Command("compare", "compare", "Compare selection methods at equal cost."),
     "calibrate": Command("calibrate", "calibrate", "Find plans that meet a budget here."),

@@ -135,7 +135,8 @@ def insert_selectors(
             them.
         plan: what to keep before which block, for example "T0_0.6-S4_0.9".
         method: how candidates are scored and trained; `tokenselect.selectors.METHODS` lists them.
-        scorer: "paper", "anchor-features", "released" or "from-uniform"; see `build_selector`.
+        scorer: "paper", "anchor-features", "released", "from-uniform" or "taught"; see
+            `build_selector`.
         sigma: noise of the smoothed Top-K to begin with.
         num_samples: perturbations, where they are sampled.
         stride: rows and columns between anchors; None for half the free room.

@@ -27,6 +27,7 @@ from tokenselect.selectors.scoring import (
     Scoring,
 )
 from tokenselect.selectors.selector import Selector
+from tokenselect.selectors.taught import TaughtScoring
 from tokenselect.selectors.tokens import ClipTokenSelector, TokenSelector
 
 LEARNED: dict[str, str] = {  # method -> how its smoothed Top-K is computed
@@ -45,7 +46,7 @@ UNLEARNED: dict[str, Callable[[], Scoring]] = {
 }
 WITHOUT_PARAMETERS = (*UNLEARNED, "merge")
 METHODS = (*LEARNED, "gumbel", "static", *WITHOUT_PARAMETERS)
-SCORERS = ("paper", "anchor-features", "released", "from-uniform")
+SCORERS = ("paper", "anchor-features", "released", "from-uniform", "taught")
 
 
 def build_selector(
@@ -68,8 +69,9 @@ def build_selector(
         channels: width of the tokens there.
         method: one of `METHODS`.
         scorer: of the learned methods: the paper's; "anchor-features", which scores anchors by
-            their average features (Table 6); "released", as in the authors' code; or
-            "from-uniform", their network on top of uniform selection, which it begins as.
+            their average features (Table 6); "released", as in the authors' code;
+            "from-uniform", their network on top of uniform selection, which it begins as; or
+            "taught", which sees motion and neighbouring frames and can be taught by a dense model.
         sigma: noise of the smoothed Top-K to begin with.
         num_samples: perturbations, where they are sampled.
         stride: α, rows and columns between anchors; None for half the free room.
@@ -151,6 +153,8 @@ def _build_scoring(
                 "usual grid is not known"
             )
         return StaticScoring(site.kind, thw)
+    if scorer == "taught":
+        return TaughtScoring(site.kind, channels)
     if scorer in ("released", "from-uniform"):
         width = 2 * channels if site.kind == "T" else channels  # frames: average ‖ maximum
         kind = ReleasedScoring if scorer == "released" else FromUniformScoring

@@ -104,8 +104,8 @@ class ModelRecipe:
         budgets: plans that "any" draws from, the first being the one that is validated; empty takes
             `tokenselect.training.learner.DEFAULT`.
         method: "stts" or a baseline; `tokenselect.selectors.METHODS` lists them.
-        scorer: "paper", "anchor-features", "released" or "from-uniform" (uniform selection with a
-            learnt change).
+        scorer: "paper", "anchor-features", "released", "from-uniform" (uniform selection with a
+            learnt change) or "taught" (which `tokenselect teach` can fit to a dense model).
         is_tokenwise: select patches one by one instead of regions (paper, Table 6).
         weights: to start from: a run's folder, a file of ours or of another framework, or the name
             of public ones. Dense ones serve every plan, and a classifier of other classes is left

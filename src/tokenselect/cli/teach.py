@@ -1,0 +1,119 @@
+"""`tokenselect teach CHECKPOINT DATASET --plan T0_0.25`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.utils.data import DataLoader, Subset
+
+from tokenselect.checkpoints.model import save_model
+from tokenselect.cli.evaluate import choose_clips
+from tokenselect.cli.progress import telling
+from tokenselect.training.build import TrainedModel, load_trained
+from tokenselect.training.data import ClipSet
+from tokenselect.training.distributed import default_device
+from tokenselect.training.saliency import Batch
+from tokenselect.training.teach import Lesson, teach_selectors
+
+
+def teach(
+    checkpoint: str,
+    dataset: str,
+    *,
+    plan: str,
+    out: str,
+    target: str = "label",
+    root: str | None = None,
+    where: dict[str, str] | None = None,
+    clips: int | None = None,
+    steps: int = 800,
+    batch_size: int = 16,
+    workers: int = 2,
+    seed: int = 0,
+    device: str | None = None,
+) -> None:
+    """Give a trained dense model selectors in minutes; its own weights stay as they are.
+
+    The scorers learn which frames and regions the model's answers depend on. Every fifth batch
+    is held out, to decide how far each scorer is trusted against uniform selection.
+
+    Args:
+        checkpoint: a run's folder (its best), a checkpoint's folder or its weights' file.
+        dataset: "train" of the model's recipe, or other clips, as `tokenselect evaluate` takes.
+        plan: what to keep, for example T0_0.25 or T0_0.5-S4_0.5.
+        out: folder for the model with its selectors.
+        target: what teaches: "label"; "answer", the model's own, which uses no labels; or
+            "left-out", the loss without a frame, which is slow and for frames only.
+        root: folder of the videos.
+        where: what other columns of a table of videos must hold, as {"signer": "1-7"}.
+        clips: learn from so many clips, drawn at random; None takes all.
+        steps: of each scorer.
+        batch_size: clips at once.
+        workers: processes that load data.
+        seed: of the draws.
+        device: None takes the accelerator if there is one.
+    """
+    place = torch.device(device) if device else default_device()
+    trained = load_trained(checkpoint, plan="dense")
+    found = choose_clips(trained.recipe.data, dataset, views="1x1", root=root, where=where)
+    batches = Batches(found, count=clips, batch_size=batch_size, workers=workers, seed=seed)
+    model = trained.model.to(place)
+    with telling("teaching") as tell, torch.random.fork_rng():
+        torch.manual_seed(seed)
+        lessons = teach_selectors(
+            model, batches, plan=plan, target=target, steps=steps, seed=seed, tell=tell
+        )
+    save(trained, plan, out)
+    show(lessons)
+    Console().print(f"Written to {out}; `tokenselect evaluate {out} test` tests it.", markup=False)
+
+
+class Batches:
+    """The same batches of clips, in a shuffled order, each time they are gone through."""
+
+    def __init__(
+        self, clips: ClipSet, *, count: int | None, batch_size: int, workers: int, seed: int
+    ) -> None:
+        if count is not None and count < 5 * batch_size:
+            raise ValueError(f"clips must be at least 5 batches of {batch_size}, got {count}")
+        order = torch.randperm(len(clips), generator=torch.Generator().manual_seed(seed))
+        self.loader: DataLoader[Any] = DataLoader(
+            Subset(clips.dataset, order[:count].tolist()),
+            batch_size=batch_size,
+            num_workers=workers,
+            collate_fn=clips.collate,
+        )
+
+    def __iter__(self) -> Iterator[Batch]:
+        for videos, labels in self.loader:
+            yield videos.flatten(0, videos.ndim - 5), labels
+
+
+def save(trained: TrainedModel, plan: str, out: str) -> None:
+    """Write the taught model, with the recipe of its training and the new plan."""
+    model = dataclasses.replace(trained.recipe.model, plan=plan, method="stts", scorer="taught")
+    recipe = dataclasses.replace(trained.recipe, model=model)
+    save_model(
+        trained.model,
+        out,
+        class_names=trained.class_names,
+        metadata={"recipe": recipe.to_dict()},
+    )
+
+
+def show(lessons: list[Lesson]) -> None:
+    """Print what each site was taught, and with it the loss on held-out clips."""
+    table = Table("site", "loss with it", "loss, uniform", "share of uniform in the scores")
+    for lesson in lessons:
+        taught, uniform = lesson.held_out[lesson.evenness], lesson.held_out[1.0]
+        table.add_row(lesson.site, f"{taught:.3f}", f"{uniform:.3f}", f"{lesson.evenness:.0%}")
+    console = Console()
+    console.print(table)
+    for lesson in lessons:
+        if lesson.evenness == 1:
+            console.print(f"{lesson.site}: no choice was clearly better than uniform selection.")

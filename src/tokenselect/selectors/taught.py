@@ -1,0 +1,134 @@
+"""Taught scoring: a network that sees each frame among its neighbours, blended with an even spread.
+
+A dense model of the task already knows what its answer depends on; `tokenselect.training.teach`
+fits these networks to that and sets how far to trust them. Untaught, this is uniform selection.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tokenselect.grid import TokenGrid
+from tokenselect.ops.anchors import Pair, average_anchors
+from tokenselect.selectors.scoring import Scoring, central_patches, spread_frames
+
+SPREAD = (
+    0.25  # deviation of the scores; those stretched to [0, 1] have about this, so σ keeps its unit
+)
+KERNEL = 5  # frames that a convolution sees
+
+
+class FrameNetwork(nn.Module):
+    """Scores frames from their features, those of their neighbours and the clip's average.
+
+    Args:
+        width: of the features.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        hidden = max(1, width // 2)
+        self.norm = nn.LayerNorm(width)
+        self.embed = nn.Linear(width, hidden)
+        self.mix = nn.ModuleList(
+            nn.Conv1d(hidden, hidden, KERNEL, padding=KERNEL // 2, padding_mode="replicate")
+            for _ in range(2)
+        )
+        self.score = nn.Linear(hidden, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map (b, t, width) features to (b, t) scores."""
+        hidden = F.gelu(self.embed(self.norm(features)))
+        hidden = (hidden - hidden.mean(dim=1, keepdim=True)).transpose(1, 2)  # (b, hidden, t)
+        for convolution in self.mix:
+            hidden = hidden + F.gelu(convolution(hidden))
+        return self.score(hidden.transpose(1, 2)).squeeze(-1)
+
+
+class PatchNetwork(nn.Module):
+    """Scores a frame's patches from their features and the frame's average.
+
+    Args:
+        width: of the features.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        hidden = max(1, width // 4)
+        self.norm = nn.LayerNorm(width)
+        self.embed = nn.Linear(width, hidden)
+        self.mix = nn.Linear(2 * hidden, hidden)
+        self.score = nn.Linear(hidden, 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Map (..., n, width) features to (..., n) scores."""
+        hidden = F.gelu(self.embed(self.norm(features)))
+        mean = hidden.mean(dim=-2, keepdim=True).expand_as(hidden)
+        return self.score(F.gelu(self.mix(torch.cat([hidden, mean], dim=-1)))).squeeze(-1)
+
+
+class TaughtScoring(Scoring):
+    """A network's scores and those of uniform selection, weighed by `evenness`.
+
+    The network's last layer begins at 0, so the even frames, or the middle of the picture, lead
+    until it has learnt otherwise. Its scores are not stretched: a lead of the first hour can be
+    lost again, and the noise keeps its unit.
+
+    Args:
+        kind: "T" for frames, "S" for places in a frame.
+        channels: width of the tokens.
+
+    Attributes:
+        evenness: share of uniform selection in the scores; at 1 nothing else counts.
+    """
+
+    evenness: Tensor
+
+    def __init__(self, kind: str, channels: int) -> None:
+        super().__init__()
+        network = FrameNetwork(4 * channels) if kind == "T" else PatchNetwork(2 * channels)
+        self.network: FrameNetwork | PatchNetwork = network
+        self.register_buffer("evenness", torch.tensor(0.5))
+        nn.init.zeros_(network.score.weight)
+        nn.init.zeros_(network.score.bias)
+
+    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
+        """Score frames by their content and by an even spread of `keep`."""
+        even = spread_frames(grid.thw[0], keep, grid.tokens.device)
+        return self._weigh(self.network(self.frame_features(grid)).float(), even)
+
+    def score_map(self, grid: TokenGrid) -> Tensor:
+        """Score patches by their content and by their nearness to the centre."""
+        even = central_patches(*grid.thw[1:], device=grid.tokens.device).flatten()
+        scores = self.network(self.patch_features(grid)).float()
+        return self._weigh(scores, even).unflatten(2, grid.thw[1:])
+
+    def score_anchors(self, grid: TokenGrid, *, side: Pair, stride: Pair) -> Tensor:
+        """Average patches within each anchor, then weigh."""
+        h, w = grid.thw[1:]
+        even = average_anchors(central_patches(h, w, device=grid.tokens.device), side, stride)
+        scores = self.network(self.patch_features(grid)).float().unflatten(2, (h, w))
+        return self._weigh(average_anchors(scores, side, stride), even)
+
+    def frame_features(self, grid: TokenGrid) -> Tensor:
+        """Describe each frame: (b, t, 4c).
+
+        Average and maximum of its patches; how far they are from their average over time; and how
+        far from the frame before.
+        """
+        patches = grid.patches
+        away = (patches - patches.mean(dim=1, keepdim=True)).abs().mean(dim=(2, 3))
+        change = (patches[:, 1:] - patches[:, :-1]).abs().mean(dim=(2, 3))  # (b, t − 1, c)
+        change = F.pad(change, (0, 0, 1, 0))  # the first frame has none before it
+        parts = [patches.mean(dim=(2, 3)), patches.amax(dim=(2, 3)), away, change]
+        return torch.cat(parts, dim=-1)
+
+    def patch_features(self, grid: TokenGrid) -> Tensor:
+        """Give each patch and its way from its average over time: (b, t, n, 2c)."""
+        patches = grid.patches.flatten(2, 3)  # (b, t, n, c)
+        return torch.cat([patches, patches - patches.mean(dim=1, keepdim=True)], dim=-1)
+
+    def _weigh(self, scores: Tensor, even: Tensor) -> Tensor:
+        """Add (..., l) scores and the (l,) scores of uniform selection, of equal spread."""
+        even = (even - even.mean()) / even.std(correction=0).clamp_min(1e-6)
+        return SPREAD * ((1 - self.evenness) * scores + self.evenness * even)

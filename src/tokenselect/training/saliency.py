@@ -1,0 +1,233 @@
+"""What a dense model's answers depend on: frames and places, found by the gradient of its loss.
+
+For each clip the gradient with respect to the tokens before a site, times (token − its average over
+time), is summed over a frame or taken patch by patch; its absolute value, normalised, says how much
+of the answer hangs there. Nobody has to say when or where something happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tokenselect.adapters import Adapter, Arguments, change_arguments
+from tokenselect.grid import TokenGrid
+from tokenselect.insertion import selectors_of, set_plan
+from tokenselect.insertion.grids import follow_grids
+from tokenselect.insertion.insert import TokenSelectors
+from tokenselect.plan import THW, SelectionPlan, Site
+from tokenselect.selectors import Selector
+from tokenselect.selectors.scoring import Scoring
+from tokenselect.selectors.taught import TaughtScoring
+
+FRAMES_OF_REGIONS = 2  # of a clip, whose patches are kept to learn from: all would fill the memory
+Clips = Tensor | list[Tensor]  # a list for models that take several pathways
+Batch = tuple[Clips, Tensor | None]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What a site's scorer learns from.
+
+    Attributes:
+        features: (examples, l, width) of clips at a T site, of frames at an S site.
+        targets: (examples, l) shares that sum to 1.
+        thw: grid at the site.
+    """
+
+    features: Tensor
+    targets: Tensor
+    thw: THW
+
+    @property
+    def entropy(self) -> float:
+        """The smallest cross-entropy that the targets allow."""
+        return float(-torch.special.xlogy(self.targets, self.targets).sum(dim=-1).mean())
+
+
+def collect(model: nn.Module, batches: Iterable[Batch], site: Site, *, target: str) -> Examples:
+    """Ask a model what its answers depend on at a site that keeps everything yet."""
+    features, targets = [], []
+    thw: THW = (0, 0, 0)
+    scoring = taught_scoring(model, site)
+    generator = torch.Generator().manual_seed(0)
+    for clips, labels in on_device(batches, model):
+        with probed(model, site) as probe, torch.enable_grad():
+            losses = losses_of(model, clips, labels, target=target)
+        grid = probe.grid
+        assert grid is not None
+        thw = grid.thw
+        if target == "left-out":
+            share = rise_without(model, clips, labels, site, t=grid.thw[0])
+        else:
+            (slope,) = torch.autograd.grad(losses.sum(), grid.tokens)
+            share = saliency(grid, slope, kind=site.kind)
+        with torch.no_grad():
+            if site.kind == "T":
+                seen = scoring.frame_features(grid)
+            else:
+                seen, share = _some_frames(scoring.patch_features(grid), share, generator)
+        features.append(seen.detach().float())
+        targets.append(share.float())
+    if not features:
+        raise ValueError("clips must hold at least one batch to learn from, got none")
+    return Examples(torch.cat(features), torch.cat(targets), thw)
+
+
+def saliency(grid: TokenGrid, slope: Tensor, *, kind: str) -> Tensor:
+    """Turn the loss's gradient into shares of each frame, or of each patch of a frame.
+
+    Args:
+        grid: what the gradient was taken at.
+        slope: (b, p + t·h·w, c) gradient with respect to its tokens.
+        kind: "T" or "S".
+
+    Returns:
+        (b, t), or (b, t, n), that sum to 1.
+    """
+    patches = grid.patches.detach()
+    change = grid.with_tokens(slope).patches * (patches - patches.mean(dim=1, keepdim=True))
+    found = change.sum(dim=(2, 3, 4)) if kind == "T" else change.sum(dim=4).flatten(2)
+    return _shares(found.abs())
+
+
+@torch.no_grad()
+def rise_without(
+    model: nn.Module, clips: Clips, labels: Tensor | None, site: Site, *, t: int
+) -> Tensor:
+    """Measure by how much the loss rises when a frame is left out: (b, t) shares."""
+    if t < 2:
+        raise ValueError(f"target 'left-out' needs two frames at site {site}, got {t}")
+    selectors = taught_selectors(model)
+    selector, plan = cast(Selector, selectors[site.label]), selectors.plan
+    scoring = selector.scoring
+    whole = losses_of(model, clips, labels, target="label")
+    others = (other for other in plan if other.label != site.label)
+    set_plan(model, SelectionPlan((*others, Site("T", site.block, t - 1))))
+    rises = []
+    for frame in range(t):
+        selector.scoring = _AllBut(frame)
+        rises.append(losses_of(model, clips, labels, target="label") - whole)
+    selector.scoring = scoring
+    set_plan(model, plan)
+    return _shares(torch.stack(rises, dim=1).clamp_min(0))
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Let no parameter of a model take part in gradients for a while."""
+    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in learning:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in learning:
+            parameter.requires_grad_(True)
+
+
+class Probe:
+    """Changes the arguments of a block: its tokens become a leaf that gradients end at.
+
+    Args:
+        adapter: reads and writes the block's arguments.
+        thw: the grid there, by the plan.
+    """
+
+    def __init__(self, adapter: Adapter, thw: THW | None) -> None:
+        self.adapter = adapter
+        self.thw = thw
+        self.grid: TokenGrid | None = None
+
+    def __call__(self, arguments: Arguments) -> Arguments:
+        """Remember the grid and pass it on."""
+        grid = self.adapter.read(arguments, self.thw)
+        self.grid = replace(grid, tokens=grid.tokens.detach().requires_grad_())
+        return self.adapter.write(self.grid, arguments)
+
+
+@contextmanager
+def probed(model: nn.Module, site: Site) -> Iterator[Probe]:
+    """Catch the grid before a site's block, behind the selectors that run there already."""
+    selectors = taught_selectors(model)
+    grids = follow_grids(selectors.adapter, model, selectors.plan)
+    probe = Probe(selectors.adapter, grids[site.block].kept if grids else None)
+    handle = change_arguments(selectors.adapter.blocks(model)[site.block], probe)
+    try:
+        yield probe
+    finally:
+        handle.remove()
+
+
+def losses_of(model: nn.Module, clips: Clips, labels: Tensor | None, *, target: str) -> Tensor:
+    """Give each clip's cross-entropy against its label, or against the model's own answer: (b,)."""
+    logits = logits_of(model(clips)).float()
+    if target == "answer":
+        labels = logits.argmax(dim=1)
+    if labels is None:
+        raise ValueError(f"target {target!r} needs labels, got None; 'answer' needs none")
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
+def logits_of(output: Any) -> Tensor:
+    """Give the logits of a model of ours or of another library."""
+    return output if isinstance(output, Tensor) else output.logits
+
+
+def on_device(batches: Iterable[Batch], model: nn.Module) -> Iterator[Batch]:
+    """Go through batches on the model's device."""
+    device = next(model.parameters()).device
+    for clips, labels in batches:
+        moved = clips.to(device) if isinstance(clips, Tensor) else [c.to(device) for c in clips]
+        yield moved, labels if labels is None else labels.to(device)
+
+
+class _AllBut(Scoring):
+    """Keeps every frame but one."""
+
+    def __init__(self, frame: int) -> None:
+        super().__init__()
+        self.frame = frame
+
+    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
+        scores = torch.ones(grid.tokens.shape[0], grid.thw[0], device=grid.tokens.device)
+        scores[:, self.frame] = 0
+        return scores
+
+
+def taught_selectors(model: nn.Module) -> TokenSelectors:
+    """Give the selectors of a model that has some."""
+    selectors = selectors_of(model)
+    assert selectors is not None
+    return selectors
+
+
+def taught_scoring(model: nn.Module, site: Site) -> TaughtScoring:
+    """Give a site's scoring, which must be one that can be taught."""
+    scoring = cast(Selector, taught_selectors(model)[site.label]).scoring
+    if not isinstance(scoring, TaughtScoring):
+        raise ValueError(
+            f"selectors must have the scorer 'taught', got {type(scoring).__name__} at {site}"
+        )
+    return scoring
+
+
+def _some_frames(
+    features: Tensor, shares: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Draw some frames of each clip: (b, t, …) to (b·k, …)."""
+    t = features.shape[1]
+    chosen = torch.randperm(t, generator=generator)[:FRAMES_OF_REGIONS].to(features.device)
+    return features[:, chosen].flatten(0, 1), shares[:, chosen].flatten(0, 1)
+
+
+def _shares(found: Tensor) -> Tensor:
+    """Make the last dimension sum to 1; where nothing was found all are equal."""
+    found = found + 1e-12
+    return found / found.sum(dim=-1, keepdim=True)

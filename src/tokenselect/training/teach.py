@@ -1,0 +1,264 @@
+"""Teaching selectors: a scorer learns from a dense model, whose weights stay as they are.
+
+What the model's answers depend on (`training/saliency.py`) is what the scorer learns, by
+cross-entropy over stored features. Held-out clips then say how far to trust it: where it is no
+better than evenly spread frames or the middle of the picture, those are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from tokenselect.insertion import insert_selectors, selectors_of, set_plan
+from tokenselect.ops.anchors import average_anchors, default_stride
+from tokenselect.plan import SelectionPlan, Site
+from tokenselect.selectors import Selector
+from tokenselect.selectors.taught import TaughtScoring
+from tokenselect.training.saliency import (
+    Batch,
+    Examples,
+    collect,
+    frozen,
+    logits_of,
+    losses_of,
+    on_device,
+    taught_scoring,
+    taught_selectors,
+)
+
+TARGETS = ("label", "answer", "left-out")
+EVENNESS = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What one site was taught.
+
+    Attributes:
+        site: as the plan writes it.
+        loss: cross-entropy of the scorer to what it was shown, at the end.
+        floor: the smallest that this could be, the entropy of what it was shown.
+        evenness: share of uniform selection in the scores, chosen on held-out clips.
+        held_out: evenness → mean loss of the model on the held-out clips.
+    """
+
+    site: str
+    loss: float
+    floor: float
+    evenness: float
+    held_out: dict[float, float]
+
+
+def teach_selectors(
+    model: nn.Module,
+    clips: Iterable[Batch],
+    *,
+    plan: SelectionPlan | str | None = None,
+    held_out: Iterable[Batch] | None = None,
+    target: str = "label",
+    steps: int = 800,
+    lr: float = 2e-3,
+    seed: int = 0,
+    tell: Callable[[str], object] = str,
+) -> list[Lesson]:
+    """Give a trained model selectors that keep what its answers depend on; nothing else changes.
+
+    Sites are taught in the plan's order, each with those before it selecting already.
+
+    Args:
+        model: dense, or with selectors of the scorer "taught".
+        clips: batches of (what the model takes, (b,) labels), the same ones in the same order each
+            time they are gone through. Labels may be None with the target "answer".
+        plan: what to keep before which block; None for that of the model's selectors.
+        held_out: batches on which to choose how far the scorer is trusted; None takes every fifth
+            batch of `clips` and learns from the others.
+        target: what the scorer learns: "label", the saliency of the loss; "answer", that of the
+            loss against the model's own answer, which needs no labels; "left-out", by how much the
+            loss rises without a frame (T sites only; as many forward passes as there are frames).
+        steps: of the scorer, 64 clips each.
+        lr: highest learning rate of the scorer.
+        seed: of the scorer's beginning and of the order it sees clips in.
+        tell: told what is being done.
+
+    Returns:
+        What each site was taught, in the plan's order.
+    """
+    if target not in TARGETS:
+        raise ValueError(f"target must be one of {', '.join(TARGETS)}, got {target!r}")
+    plan = _prepare(model, plan, target)
+    shown: Iterable[Batch] = clips
+    if held_out is None:
+        shown, held_out = _Part(clips, is_held_out=False), _Part(clips, is_held_out=True)
+    was_training = model.training
+    model.eval()
+    with frozen(model):
+        lessons = [
+            _teach_site(
+                model,
+                plan,
+                number,
+                shown,
+                held_out,
+                target=target,
+                fit_scorer=partial(fit, steps=steps, lr=lr, seed=seed),
+                tell=tell,
+            )
+            for number in range(len(plan))
+        ]
+    model.train(was_training)
+    return lessons
+
+
+def _teach_site(
+    model: nn.Module,
+    plan: SelectionPlan,
+    number: int,
+    shown: Iterable[Batch],
+    held_out: Iterable[Batch],
+    *,
+    target: str,
+    fit_scorer: Callable[[nn.Module, Tensor, Tensor], float],
+    tell: Callable[[str], object],
+) -> Lesson:
+    """Teach one site of a plan, those before it selecting already."""
+    site = plan.sites[number]
+    keep_all = Site(site.kind, site.block, 1.0)  # as dense as without it, but with its hooks
+    set_plan(model, SelectionPlan((*plan.sites[:number], keep_all)))
+    tell(f"{site}: asking the model what its answers depend on")
+    examples = collect(model, shown, site, target=target)
+    tell(f"{site}: teaching the scorer with {len(examples.features)} examples")
+    scoring = taught_scoring(model, site)
+    with torch.enable_grad():
+        loss = fit_scorer(scoring.network, examples.features, examples.targets)
+    selector = cast(Selector, taught_selectors(model)[site.label])
+    bring_to_unit(selector, site, examples)
+    set_plan(model, SelectionPlan(plan.sites[: number + 1]))
+    tell(f"{site}: choosing between the taught scores and even ones")
+    losses = compare_evenness(model, site, held_out, target=target)
+    scoring.evenness.fill_(choose_evenness(losses))
+    means = dict(zip(EVENNESS, losses.mean(dim=1).tolist(), strict=True))
+    return Lesson(str(site), loss, examples.entropy, float(scoring.evenness), means)
+
+
+def fit(
+    network: nn.Module, features: Tensor, targets: Tensor, *, steps: int, lr: float, seed: int
+) -> float:
+    """Teach a network by cross-entropy.
+
+    Args:
+        network: maps (b, l, width) to (b, l); its last layer is `score`.
+        features: (examples, l, width).
+        targets: (examples, l) that sum to 1.
+
+    Returns:
+        The cross-entropy over all examples at the end.
+    """
+    for parameter in network.parameters():
+        parameter.requires_grad_(True)
+    generator = torch.Generator().manual_seed(seed)
+    nn.init.trunc_normal_(network.score.weight, std=0.02, generator=generator)  # type: ignore[union-attr, arg-type]
+    optimizer = torch.optim.AdamW(network.parameters(), lr=lr, weight_decay=0.05)
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = lr * 0.5 * (1 + math.cos(math.pi * step / steps))
+        chosen = torch.randint(len(features), (64,), generator=generator).to(features.device)
+        loss = _cross_entropy(network(features[chosen]), targets[chosen])
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        return float(_cross_entropy(_score_all(network, features), targets))
+
+
+@torch.no_grad()
+def bring_to_unit(selector: Selector, site: Site, examples: Examples) -> None:
+    """Scale a taught network so that the scores of its candidates have a deviation of 1."""
+    network = cast(TaughtScoring, selector.scoring).network
+    scores = _score_all(network, examples.features)
+    if site.kind == "S":
+        h, w = examples.thw[1:]
+        side = site.region_side(h, w)
+        stride = getattr(selector, "stride", None) or default_stride((h, w), side)
+        scores = average_anchors(scores.unflatten(1, (h, w)), side, stride)
+    if scores.shape[1] > 1:
+        network.score.weight.div_(scores.std(dim=1).mean().clamp_min(1e-6))
+
+
+@torch.no_grad()
+def compare_evenness(
+    model: nn.Module, site: Site, batches: Iterable[Batch], *, target: str
+) -> Tensor:
+    """Measure every clip's loss with each share of uniform selection: (shares, clips).
+
+    Without labels the loss is taken against what the model answers before the site selects.
+    """
+    plan, scoring = taught_selectors(model).plan, taught_scoring(model, site)
+    before = SelectionPlan(tuple(other for other in plan if other != site))
+    found: list[list[Tensor]] = [[] for _ in EVENNESS]
+    for clips, labels in on_device(batches, model):
+        if target == "answer" or labels is None:
+            set_plan(model, before)
+            labels = logits_of(model(clips)).argmax(dim=1)
+            set_plan(model, plan)
+        for row, evenness in zip(found, EVENNESS, strict=True):
+            scoring.evenness.fill_(evenness)
+            row.append(losses_of(model, clips, labels, target="label"))
+    if not found[0]:
+        raise ValueError("held_out must hold at least one batch, got none: give more clips")
+    return torch.stack([torch.cat(row) for row in found])
+
+
+def choose_evenness(losses: Tensor) -> float:
+    """Take the most even choice whose mean loss is within a standard error of the best one's.
+
+    Args:
+        losses: (shares, clips), one row for each of `EVENNESS`.
+    """
+    behind = losses - losses[losses.mean(dim=1).argmin()]  # clip by clip
+    error = behind.std(dim=1) / math.sqrt(max(losses.shape[1], 1))
+    is_close = behind.mean(dim=1) <= error.nan_to_num(0.0)
+    return max(share for share, close in zip(EVENNESS, is_close.tolist(), strict=True) if close)
+
+
+class _Part:
+    """Every fifth batch, or all others."""
+
+    def __init__(self, batches: Iterable[Batch], *, is_held_out: bool) -> None:
+        self.batches = batches
+        self.is_held_out = is_held_out
+
+    def __iter__(self) -> Iterator[Batch]:
+        for number, batch in enumerate(self.batches):
+            if (number % 5 == 4) == self.is_held_out:
+                yield batch
+
+
+def _prepare(model: nn.Module, plan: SelectionPlan | str | None, target: str) -> SelectionPlan:
+    """Insert selectors that can be taught, or check those of the model; give the plan."""
+    selectors = selectors_of(model)
+    if plan is None and selectors is None:
+        raise ValueError("plan must say what to keep: the model has no selectors of its own")
+    if plan is not None:
+        if selectors is not None:
+            raise ValueError("the model has selectors already: leave plan out, or remove them")
+        insert_selectors(model, plan, scorer="taught")
+    found = taught_selectors(model).plan
+    for site in found:
+        taught_scoring(model, site)
+        if target == "left-out" and site.kind != "T":
+            raise ValueError(f"target 'left-out' teaches frames only, got site {site}")
+    return found
+
+
+def _score_all(network: nn.Module, features: Tensor) -> Tensor:
+    return torch.cat([network(part) for part in features.split(256)])
+
+
+def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
+    return -(targets * scores.log_softmax(dim=-1)).sum(dim=-1).mean()

@@ -1,0 +1,36 @@
+"""`tokenselect teach`: a dense checkpoint in, the same weights with selectors out."""
+
+import pytest
+import torch
+
+from tokenselect import create_model, load_model
+from tokenselect.checkpoints.model import save_model
+from tokenselect.cli.main import main
+from tokenselect.data.synthetic import CLASS_NAMES
+from tokenselect.training.recipe import DataRecipe, Recipe
+
+
+@pytest.fixture
+def dense(tmp_path):
+    data = DataRecipe(source="synthetic", frames=8, size=32, val_clips=20)
+    model = create_model("mvit_mini", num_classes=len(CLASS_NAMES), frames=8, size=32)
+    metadata = {"recipe": Recipe(name="dense", data=data).to_dict()}
+    save_model(model, tmp_path / "dense", class_names=CLASS_NAMES, metadata=metadata)
+    return tmp_path / "dense"
+
+
+def test_a_taught_model_is_the_dense_one_with_selectors(dense, tmp_path, capsys):
+    options = ["--plan", "T0_0.5-S2_0.5", "--steps", "2", "--batch-size", "4", "--workers", "0"]
+    main(["teach", str(dense), "train", "--out", str(tmp_path / "taught"), *options])
+    before, after = load_model(dense), load_model(tmp_path / "taught")
+    assert str(after.plan) == "T0_0.5-S2_0.5"
+    assert after.metadata["recipe"]["model"]["scorer"] == "taught"
+    weights = after.model.state_dict()
+    assert all(torch.equal(weights[n], value) for n, value in before.model.state_dict().items())
+    assert "T0_0.5" in capsys.readouterr().out
+
+
+def test_too_few_clips_to_hold_some_out_are_refused(dense, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["teach", str(dense), "train", "--plan", "T0_0.5", "--out", "x", "--clips", "8"])
+    assert "clips must be at least 5 batches of 16, got 8" in capsys.readouterr().err

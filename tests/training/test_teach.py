@@ -1,0 +1,173 @@
+"""Teaching: the selectors of a model whose answer hangs on one frame, or place, find it."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.contracts.models import OWN, THIRD_PARTY, logits_of
+from tests.small_models import tiny_mvit
+from tokenselect import insert_selectors, record_selections, remove_selectors
+from tokenselect.adapters.own import OwnAdapter
+from tokenselect.grid import TokenGrid
+from tokenselect.insertion import selectors_of
+from tokenselect.training.saliency import rise_without, saliency
+from tokenselect.training.teach import EVENNESS, choose_evenness, teach_selectors
+
+T, H, W, C = 7, 6, 5, 8
+CLASSES = 3
+
+
+class Same(nn.Module):
+    in_channels = C
+
+    def forward(self, grid: TokenGrid) -> TokenGrid:
+        return grid
+
+    def out_thw(self, thw):
+        return thw
+
+
+class Flash(nn.Module):
+    """Takes tokens for clips; class k is what lights up in channel k, wherever that is."""
+
+    stage_starts = (0,)
+    default_input = (T, H, W)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor(4.0))
+        self.blocks = nn.ModuleList([Same()])
+
+    def embed_thw(self, t: int, h: int, w: int):
+        return t, h, w
+
+    def forward(self, clips: Tensor) -> Tensor:
+        grid = self.blocks[0](TokenGrid.from_patches(clips))
+        return self.gain * grid.patches[..., :CLASSES].amax(dim=(1, 2, 3))
+
+
+def flashes(count: int, *, frames: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw clips with one light each: clips, labels, and the frame or the corner it is in."""
+    clips = 0.1 * torch.randn(count, T, H, W, C)
+    labels = torch.randint(CLASSES, (count,))
+    where = torch.randint(T if frames else 2, (count,))
+    for clip, label, place in zip(clips, labels, where, strict=True):
+        if frames:
+            clip[place, 2:4, 1:3, label] += 1.0
+        else:  # the first two rows and columns, or the last ones
+            part = slice(0, 2) if place == 0 else slice(-2, None)
+            clip[::2, part, part, label] += 1.0
+            clip[:, part, part, C - 1] += 1.0
+    return clips, labels, where
+
+
+def batches(count: int, **settings) -> list[tuple[Tensor, Tensor]]:
+    return [flashes(12, **settings)[:2] for _ in range(count)]
+
+
+@pytest.mark.parametrize("target", ["label", "answer", "left-out"])
+def test_the_frame_that_decides_is_kept(target):
+    torch.manual_seed(0)
+    model = Flash()
+    insert_selectors(model, "T0=1", scorer="taught", adapter=OwnAdapter)
+    (lesson,) = teach_selectors(model, batches(10), target=target, steps=150)
+    clips, labels, where = flashes(60)
+    with record_selections(model) as kept, torch.no_grad():
+        right = (model(clips).argmax(dim=1) == labels).float().mean()
+    assert lesson.evenness < 1
+    assert (kept["T0"].indices[:, 0] == where).float().mean() > 0.9
+    assert right > 0.9
+
+
+def test_the_region_that_decides_is_kept():
+    torch.manual_seed(0)
+    model = Flash()
+    insert_selectors(model, "S0=2x2", scorer="taught", adapter=OwnAdapter)
+    teach_selectors(model, batches(15, frames=False), steps=300)
+    clips, _, where = flashes(60, frames=False)
+    with record_selections(model) as kept, torch.no_grad():
+        model(clips)
+    is_first = (kept["S0"].corners[:, ::2] == 0).all(dim=-1).float().mean(dim=1) > 0.5
+    assert (is_first == (where == 0)).float().mean() > 0.9
+
+
+def test_without_labels_the_models_own_answers_teach():
+    torch.manual_seed(0)
+    model = Flash()
+    insert_selectors(model, "T0=1", scorer="taught", adapter=OwnAdapter)
+    unlabelled = [(clips, None) for clips, _ in batches(10)]
+    teach_selectors(model, unlabelled, target="answer", steps=150)
+    clips, _, where = flashes(60)
+    with record_selections(model) as kept, torch.no_grad():
+        model(clips)
+    assert (kept["T0"].indices[:, 0] == where).float().mean() > 0.9
+    with pytest.raises(ValueError, match="needs labels"):
+        teach_selectors(model, unlabelled, target="label")
+
+
+@pytest.mark.parametrize("case", OWN + THIRD_PARTY, ids=lambda case: case.name)
+def test_every_model_is_taught_frames_and_regions_and_keeps_its_weights(case):
+    torch.manual_seed(0)
+    model = case.build()
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    clips = [(case.video(), torch.randint(7, (2,))) for _ in range(5)]
+    rows, columns = case.region
+    plan = f"T0=3-S1={rows}x{columns}"
+    lessons = teach_selectors(model, clips, plan=plan, steps=3)
+    assert [lesson.site for lesson in lessons] == plan.split("-")
+    assert str(selectors_of(model).plan) == plan
+    after = model.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in weights.items())
+    scorer = selectors_of(model)["T0"].scoring.network.score.weight
+    assert scorer.abs().sum() > 0
+    assert torch.isfinite(logits_of(model(clips[0][0]))).all()
+
+
+def test_saliency_is_the_change_of_a_linear_answer():
+    torch.manual_seed(0)
+    tokens = torch.randn(2, 1 + T * H * W, C, requires_grad=True)
+    grid = TokenGrid(tokens, (T, H, W), num_prefix=1)
+    weights = torch.randn(T, H, W, C)
+    answer = (grid.patches * weights).sum()
+    (slope,) = torch.autograd.grad(answer, tokens)
+    patches = grid.patches.detach()
+    change = weights * (patches - patches.mean(dim=1, keepdim=True))
+    frames, places = change.sum(dim=(2, 3, 4)).abs(), change.sum(dim=4).abs().flatten(2)
+    torch.testing.assert_close(saliency(grid, slope, kind="T"), F.normalize(frames, p=1, dim=1))
+    torch.testing.assert_close(saliency(grid, slope, kind="S"), F.normalize(places, p=1, dim=2))
+
+
+def test_a_frame_left_out_raises_the_loss_by_what_running_without_it_says():
+    torch.manual_seed(0)
+    model = Flash()
+    insert_selectors(model, "T0_1", scorer="taught", adapter=OwnAdapter)
+    site = selectors_of(model)["T0"].site
+    clips, labels, _ = flashes(4)
+    whole = F.cross_entropy(model(clips), labels, reduction="none")
+    rises = []
+    for frame in range(T):
+        others = [number for number in range(T) if number != frame]
+        rises.append(F.cross_entropy(model(clips[:, others]), labels, reduction="none") - whole)
+    wanted = torch.stack(rises, dim=1).clamp_min(0) + 1e-12
+    found = rise_without(model, clips, labels, site, t=T)
+    torch.testing.assert_close(found, wanted / wanted.sum(dim=1, keepdim=True))
+
+
+def test_even_frames_are_taken_unless_the_taught_ones_are_clearly_better():
+    torch.manual_seed(0)
+    noise = torch.randn(len(EVENNESS), 50)
+    assert choose_evenness(noise - noise.mean(dim=1, keepdim=True)) == 1.0
+    clear = torch.linspace(0, 4, len(EVENNESS))[:, None] + 0.1 * noise
+    assert choose_evenness(clear) == 0.0
+
+
+def test_a_scorer_that_cannot_be_taught_is_refused():
+    clips = [(torch.randn(2, 3, 8, 24, 32), torch.tensor([0, 1]))]
+    with pytest.raises(ValueError, match=r"scorer 'taught', got LearnedScoring at T0_0\.5"):
+        teach_selectors(tiny_mvit("T0_0.5"), clips)
+    dense = remove_selectors(tiny_mvit("T0_0.5"))
+    with pytest.raises(ValueError, match="plan must say what to keep"):
+        teach_selectors(dense, clips)
+    with pytest.raises(ValueError, match=r"frames only, got site S1_0\.5"):
+        teach_selectors(dense, clips, plan="T0_0.5-S1_0.5", target="left-out")
