@@ -232,3 +232,18 @@ def test_sharpness_smooths_like_pillow():
     smooth = to_image(noise()[0]).filter(ImageFilter.SMOOTH)
     ours = colors.adjust_sharpness(noise(), 0.0)[0]
     assert (ours.int() - from_image(smooth).int()).abs().max() <= 1
+
+
+@pytest.mark.parametrize("transform", [TrainTransform, EvalTransform])
+def test_a_centred_clip_differs_from_the_other_by_its_average_frame(transform):
+    frames = torch.randint(0, 256, (5, 3, 24, 30), dtype=torch.uint8)
+    plain, centred = (
+        transform(16, center=center)(frames, generator=torch.Generator().manual_seed(3))
+        for center in (None, "clip")
+    )
+    torch.testing.assert_close(centred, plain - plain.mean(dim=2, keepdim=True))
+
+
+def test_another_center_is_refused():
+    with pytest.raises(ValueError, match="center must be 'clip' or None, got 'video'"):
+        EvalTransform(16, center="video")(torch.zeros(2, 3, 16, 16, dtype=torch.uint8))

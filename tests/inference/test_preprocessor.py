@@ -1,12 +1,16 @@
+from dataclasses import asdict, replace
+
 import numpy as np
 import pytest
 import torch
 
 from tokenselect.checkpoints.model import save_model
 from tokenselect.data import write_video
-from tokenselect.data.clips import ClipRule
+from tokenselect.data.clips import ClipRule, rule_of_recipe
 from tokenselect.inference.preprocessor import Preprocessor
 from tokenselect.models import create_model
+from tokenselect.training.data import build_test_set
+from tokenselect.training.recipe import DataRecipe, PartRecipe
 
 RULE = ClipRule(4, (32, 48), stride=2)
 
@@ -49,3 +53,25 @@ def test_a_saved_model_says_what_it_wants(tmp_path):
 def test_other_frames_are_refused(wrong):
     with pytest.raises(ValueError, match="frames must be a uint8"):
         Preprocessor(RULE)(wrong)
+
+
+def test_a_recipe_that_centres_clips_does_so_in_evaluation_and_in_prediction(tmp_path):
+    for name in ("wave", "nod"):
+        (tmp_path / name).mkdir()
+        write_video(tmp_path / name / "a.mp4", frames(), fps=10)
+    part = PartRecipe(annotations=".")
+    data = DataRecipe(
+        source="videos",
+        root=str(tmp_path),
+        test=part,
+        frames=4,
+        stride=None,
+        size=32,
+        center="clip",
+    )
+    evaluated = build_test_set(data, "test").dataset[0][0]
+    predicted = Preprocessor(rule_of_recipe(asdict(data)))(tmp_path / "nod" / "a.mp4")["video"]
+    torch.testing.assert_close(predicted, evaluated)
+    assert predicted.mean(dim=2).abs().max() < 1e-5
+    with pytest.raises(ValueError, match="for videos"):
+        build_test_set(replace(data, source="synthetic"), "test")

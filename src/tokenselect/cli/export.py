@@ -127,6 +127,7 @@ def describe(loaded: LoadedModel) -> dict[str, object]:
         "stride": loaded.rule.stride,
         "mean": list(mean),
         "std": list(std),
+        "center": loaded.rule.center,
     }
 
 

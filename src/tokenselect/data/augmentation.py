@@ -47,6 +47,7 @@ class TrainTransform:
         rand_augment_magnitude: their mean strength, of 10.
         erasing: probability of erasing a box.
         stats: mean and standard deviation of red, green and blue, as shares of 255.
+        center: "clip" subtracts the clip's average frame.
     """
 
     def __init__(
@@ -61,9 +62,11 @@ class TrainTransform:
         rand_augment_magnitude: float = 7.0,
         erasing: float = 0.0,
         stats: tuple[Sequence[float], Sequence[float]] = KINETICS_STATS,
+        center: str | None = None,
     ):
         self.size, self.scale, self.ratio, self.flip = size, scale, ratio, flip
         self.jitter, self.erasing, self.stats = jitter, erasing, stats
+        self.center = center
         self.rand_augment_ops = rand_augment_ops
         self.rand_augment_magnitude = rand_augment_magnitude
 
@@ -83,7 +86,8 @@ class TrainTransform:
             num_ops=self.rand_augment_ops,
             magnitude=self.rand_augment_magnitude,
         )
-        video = normalize(frames, mean=self.stats[0], std=self.stats[1])
+        mean, std = self.stats
+        video = normalize(frames, mean=mean, std=std, center=self.center)
         return erase_cube(video, probability=self.erasing, generator=generator).unsqueeze(0)
 
 
@@ -95,6 +99,7 @@ class EvalTransform:
         short_side: of the picture before cropping; None: `size`.
         crops: 1, or usually 3.
         stats: mean and standard deviation of red, green and blue, as shares of 255.
+        center: "clip" subtracts the clip's average frame.
     """
 
     def __init__(
@@ -104,9 +109,10 @@ class EvalTransform:
         short_side: int | None = None,
         crops: int = 1,
         stats: tuple[Sequence[float], Sequence[float]] = KINETICS_STATS,
+        center: str | None = None,
     ):
         self.size, self.short_side, self.crops = size, short_side or size, crops
-        self.stats = stats
+        self.stats, self.center = stats, center
         if self.short_side < size:
             raise ValueError(f"short_side must be at least size {size}, got {short_side}")
 
@@ -115,7 +121,8 @@ class EvalTransform:
         frames = resize_short_side(frames, self.short_side)
         boxes = spread_boxes(*frames.shape[-2:], size=self.size, crops=self.crops)
         mean, std = self.stats
-        return torch.stack([normalize(crop(frames, box), mean=mean, std=std) for box in boxes])
+        crops = (crop(frames, box) for box in boxes)
+        return torch.stack([normalize(c, mean=mean, std=std, center=self.center) for c in crops])
 
 
 def augment_mvit_kinetics(*, size: int = 224, flip: float = 0.5) -> TrainTransform:

@@ -203,6 +203,7 @@ class ClipRule:
             each of `frames` equal parts of the whole.
         short_side: of the picture before it is cropped; None for as small as covers `size`.
         stats: mean and deviation of the colours.
+        center: "clip" subtracts the clip's average frame.
     """
 
     frames: int
@@ -210,6 +211,7 @@ class ClipRule:
     stride: int | None = 4
     short_side: int | None = None
     stats: Stats = KINETICS_STATS
+    center: str | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -232,7 +234,8 @@ class ClipRule:
     def cut(self, frames: Tensor, views: Sequence[View]) -> Tensor:
         """Make (v, 3, t, h, w) model input of (t, 3, h, w) uint8 frames."""
         mean, std = self.stats
-        return torch.stack([normalize(view.cut(frames), mean=mean, std=std) for view in views])
+        cuts = (view.cut(frames) for view in views)
+        return torch.stack([normalize(c, mean=mean, std=std, center=self.center) for c in cuts])
 
 
 def rule_of_model(name: str, default_input: tuple[int, int, int]) -> ClipRule:
@@ -253,4 +256,5 @@ def rule_of_recipe(data: dict[str, Any]) -> ClipRule:
         stride=None if is_synthetic else data.get("stride"),
         short_side=data.get("short_side"),
         stats=STATS[data.get("stats", "kinetics")],
+        center=data.get("center"),
     )

@@ -98,18 +98,24 @@ def jitter_colors(frames: Tensor, strength: float, *, generator: Generator) -> T
     return mixed.add_(offset[..., None]).clamp_(0, 255).to(torch.uint8).view(frames.shape)
 
 
-def normalize(frames: Tensor, *, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+def normalize(
+    frames: Tensor, *, mean: Sequence[float], std: Sequence[float], center: str | None = None
+) -> Tensor:
     """Map (t, 3, h, w) uint8 to (3, t, h, w) float, contiguous.
 
     Args:
         mean: of red, green and blue, as shares of 255.
         std: likewise.
+        center: "clip" subtracts the average frame, so that only what moves or changes is left.
     """
+    if center not in (None, "clip"):
+        raise ValueError(f"center must be 'clip' or None, got {center!r}")
     scale = 1 / (255 * torch.tensor(std))
     shift = torch.tensor(mean) / torch.tensor(std)
     video = torch.empty((3, len(frames), *frames.shape[-2:]))
     video.copy_(frames.transpose(0, 1))  # (3, t, h, w)
-    return video.mul_(scale[:, None, None, None]).sub_(shift[:, None, None, None])
+    video.mul_(scale[:, None, None, None]).sub_(shift[:, None, None, None])
+    return video if center is None else video.sub_(video.mean(dim=1, keepdim=True))
 
 
 def erase_cube(

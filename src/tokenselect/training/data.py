@@ -64,6 +64,7 @@ class ClipSet:
 
 def build_train_set(data: DataRecipe, augmentation: AugmentationRecipe, *, seed: int) -> ClipSet:
     """Build the training clips: drawn anew in each epoch, augmented."""
+    _check_center(data)
     if data.source == "synthetic":
         clips = SyntheticActions(
             data.train_clips, frames=data.frames, size=data.size, seed=seed, is_training=True
@@ -79,6 +80,7 @@ def build_train_set(data: DataRecipe, augmentation: AugmentationRecipe, *, seed:
         rand_augment_magnitude=augmentation.rand_augment_magnitude,
         erasing=augmentation.erasing,
         stats=STATS[data.stats],
+        center=data.center,
     )
     listed = read_part(data, "train")
     videos = VideoDataset(
@@ -101,6 +103,7 @@ def build_test_set(data: DataRecipe, part: str, *, views: str = "1x1") -> ClipSe
         part: "val" or "test" (or "train", without its augmentation).
         views: such as "5x1"; synthetic clips have one view only.
     """
+    _check_center(data)
     num_clips, crops = parse_views(views)
     if data.source == "synthetic":
         if num_clips * crops > 1:
@@ -110,7 +113,11 @@ def build_test_set(data: DataRecipe, part: str, *, views: str = "1x1") -> ClipSe
         return ClipSet(made, default_collate, made.class_names)
     listed = read_part(data, part)
     transform = EvalTransform(
-        data.size, short_side=data.short_side, crops=crops, stats=STATS[data.stats]
+        data.size,
+        short_side=data.short_side,
+        crops=crops,
+        stats=STATS[data.stats],
+        center=data.center,
     )
     videos = VideoDataset(
         listed.samples,
@@ -119,6 +126,11 @@ def build_test_set(data: DataRecipe, part: str, *, views: str = "1x1") -> ClipSe
         open_source=build_opener(data),
     )
     return ClipSet(videos, collate_views, listed.class_names)
+
+
+def _check_center(data: DataRecipe) -> None:
+    if data.center is not None and data.source == "synthetic":
+        raise ValueError(f"data.center is for videos, got {data.center!r} with synthetic clips")
 
 
 def build_sampler(data: DataRecipe, *, num_clips: int) -> StrideSampler | SegmentSampler:

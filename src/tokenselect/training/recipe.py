@@ -50,6 +50,8 @@ class DataRecipe:
         size: side of the square that the model sees.
         short_side: of the picture before a test crop is cut from it; None takes `size`.
         stats: mean and deviation of the colours, those of the model's first training.
+        center: "clip" subtracts each clip's average frame, so that the model sees only what moves
+            or changes; for videos only.
         train_clips: clips of an epoch (synthetic only); no two epochs share one.
         val_clips: clips to validate on (synthetic only).
         test_clips: clips to test on (synthetic only); None takes `val_clips`.
@@ -72,6 +74,7 @@ class DataRecipe:
     size: int = 224
     short_side: int | None = None
     stats: Literal["kinetics", "imagenet"] = "kinetics"
+    center: Literal["clip"] | None = None
     train_clips: int = 4000
     val_clips: int = 400
     test_clips: int | None = None
