@@ -11,7 +11,7 @@ from tokenselect.cli.evaluate import evaluate
 from tokenselect.cli.train import run, train
 from tokenselect.data import write_video
 from tokenselect.training.build import checkpoint_activations, load_trained
-from tokenselect.training.recipe import Recipe, read_recipe, recipe_from_dict
+from tokenselect.training.recipe import Recipe, recipe_from_dict
 
 SMALL = {
     "data": {"frames": 4, "size": 32, "train_clips": 8, "val_clips": 8, "workers": 0},
@@ -30,21 +30,6 @@ def recipe_file(tmp_path) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(yaml.safe_dump({"name": "small", "runs": str(tmp_path / "runs"), **SMALL}))
     return path
-
-
-def test_a_recipe_survives_json():
-    recipe = recipe_from_dict({"name": "small", **SMALL})
-    assert recipe_from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
-
-
-def test_words_of_the_command_override_the_file(recipe_file):
-    recipe = read_recipe(recipe_file, ["--schedule.epochs", "7", "--model.plan", "T0_0.5"])
-    assert (recipe.schedule.epochs, recipe.model.plan, recipe.data.frames) == (7, "T0_0.5", 4)
-
-
-def test_an_unknown_key_is_refused(recipe_file):
-    with pytest.raises(ValueError, match="epoch_count"):
-        read_recipe(recipe_file, ["--schedule.epoch_count", "7"])
 
 
 @pytest.mark.slow

@@ -120,11 +120,9 @@ def test_a_loss_that_is_not_finite_says_where_and_what_to_try(tmp_path, monkeypa
         return prepare(clips * (float("nan") if trainer.step == 3 else 1), targets)
 
     monkeypatch.setattr(trainer.learner, "prepare", spoil)
-    with pytest.raises(
-        NonFiniteLossError, match=r"step 3 \(epoch 0\), rate .*losses before"
-    ) as stop:
+    with pytest.raises(NonFiniteLossError, match=r"step 3 \(epoch 0\), lr .*losses before") as stop:
         trainer.run()
-    assert "--schedule.rate" in str(stop.value)
+    assert "--schedule.lr" in str(stop.value)
     assert read_weights(tmp_path / "last")[1]["step"] == 2
 
 
@@ -133,7 +131,7 @@ def test_metrics_tell_rate_speed_and_validation(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if line["kind"] == "val"] == [4, 8]
     train = next(line for line in lines if line["kind"] == "train")
-    assert {"loss", "accuracy", "rate", "clips_per_second", "gradient_norm"} <= train.keys()
+    assert {"loss", "accuracy", "lr", "clips_per_second", "gradient_norm"} <= train.keys()
 
 
 def test_a_step_depends_on_its_number_not_on_what_ran_before(tmp_path):

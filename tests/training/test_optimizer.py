@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from tests.training.tiny import TinyBackbone
-from tokenselect.training.optimizer import build_optimizer, group_parameters, set_rate
+from tokenselect.training.optimizer import build_optimizer, group_parameters, set_lr
 
 
 def selected_model() -> nn.Module:
@@ -35,7 +35,7 @@ def test_every_parameter_is_in_exactly_one_group():
 def test_only_the_selectors_take_the_full_rate():
     model = selected_model()
     optimizer = build_optimizer(model, backbone_factor=0.01)
-    set_rate(optimizer, 2.0)
+    set_lr(optimizer, 2.0)
     selectors = {name for name, _ in model.named_parameters() if name.startswith("token_selectors")}
     assert names_in(model, optimizer, lr=2.0) == selectors
     assert len(names_in(model, optimizer, lr=0.02)) == len(list(model.parameters())) - 2

@@ -1,8 +1,8 @@
 import pytest
 
-from tokenselect.training.optimizer import RateSchedule, SigmaSchedule
+from tokenselect.training.optimizer import LrSchedule, SigmaSchedule
 
-RATES = RateSchedule(total_steps=20, warmup_steps=5, peak=1e-3, warmup_start=1e-6, end=1e-5)
+LRS = LrSchedule(total_steps=20, warmup_steps=5, peak=1e-3, warmup_start=1e-6, end=1e-5)
 
 
 def test_sigma_reaches_zero_on_the_last_step():
@@ -19,22 +19,22 @@ def test_sigma_never_falls_below_zero():
     assert SigmaSchedule(total_steps=3).at(7) == 0.0
 
 
-def test_rate_starts_where_the_warm_up_does_and_peaks_at_its_end():
-    assert RATES.at(0) == 1e-6
-    assert RATES.at(5) == 1e-3
-    assert max(RATES.at(step) for step in range(21)) == RATES.at(5)
+def test_the_lr_starts_where_the_warm_up_does_and_peaks_at_its_end():
+    assert LRS.at(0) == 1e-6
+    assert LRS.at(5) == 1e-3
+    assert max(LRS.at(step) for step in range(21)) == LRS.at(5)
 
 
-def test_rate_ends_at_its_end_value_and_stays_there():
-    assert RATES.at(20) == pytest.approx(1e-5)
-    assert RATES.at(25) == pytest.approx(1e-5)
+def test_the_lr_ends_at_its_end_value_and_stays_there():
+    assert LRS.at(20) == pytest.approx(1e-5)
+    assert LRS.at(25) == pytest.approx(1e-5)
 
 
-def test_rate_is_halfway_down_in_the_middle_of_the_cosine():
-    rates = RateSchedule(total_steps=10, warmup_steps=0, peak=2.0)
-    assert rates.at(5) == pytest.approx(1.0)
+def test_the_lr_is_halfway_down_in_the_middle_of_the_cosine():
+    lrs = LrSchedule(total_steps=10, warmup_steps=0, peak=2.0)
+    assert lrs.at(5) == pytest.approx(1.0)
 
 
 def test_a_warm_up_longer_than_the_run_is_refused():
     with pytest.raises(ValueError, match="warmup_steps"):
-        RateSchedule(total_steps=3, warmup_steps=4, peak=1.0)
+        LrSchedule(total_steps=3, warmup_steps=4, peak=1.0)

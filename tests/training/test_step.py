@@ -3,7 +3,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from tests.training.tiny import NoisyClips, TinyBackbone
-from tokenselect.training.optimizer import build_optimizer, set_rate
+from tokenselect.training.optimizer import build_optimizer, set_lr
 from tokenselect.training.step import (
     NonFiniteLossError,
     Precision,
@@ -24,7 +24,7 @@ def step_with(parts, *, precision: str = "fp32", clip_norm: float | None = 1.0):
     torch.manual_seed(0)
     model = TinyBackbone()
     optimizer = build_optimizer(model, backbone_factor=1.0)
-    set_rate(optimizer, 1e-3)
+    set_lr(optimizer, 1e-3)
     report = train_step(
         model, parts, optimizer, precision=Precision(precision, CPU), clip_norm=clip_norm
     )
@@ -74,7 +74,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_change():
     model = TinyBackbone()
     before = [parameter.clone() for parameter in model.parameters()]
     optimizer = build_optimizer(model)
-    set_rate(optimizer, 1e-3)
+    set_lr(optimizer, 1e-3)
     with pytest.raises(NonFiniteLossError, match="loss is nan"):
         train_step(
             model, [(clips * float("nan"), labels)], optimizer, precision=Precision("fp32", CPU)

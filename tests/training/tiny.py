@@ -16,7 +16,7 @@ from tokenselect.training.data import ClipSet, EpochOrder, ProcessShare, build_l
 from tokenselect.training.distributed import Processes, Strategy, joined_processes, spread
 from tokenselect.training.learner import Learner, WeightAverage
 from tokenselect.training.loop import Trainer
-from tokenselect.training.optimizer import RateSchedule, build_optimizer
+from tokenselect.training.optimizer import LrSchedule, build_optimizer
 from tokenselect.training.step import Precision
 
 
@@ -96,7 +96,7 @@ def tiny_trainer(
         model=model,
         optimizer=build_optimizer(model, backbone_factor=1.0),
         precision=Precision("fp32", processes.device),
-        rates=RateSchedule(total_steps=steps, warmup_steps=1, peak=1e-2),
+        lrs=LrSchedule(total_steps=steps, warmup_steps=1, peak=1e-2),
         processes=processes,
         average=WeightAverage(model, decay=ema) if ema else None,
         seed=1,

@@ -104,7 +104,7 @@ def unique(lines: Sequence[Line]) -> list[Line]:
 
 def default_recipe(dataset: str) -> Recipe:
     """Give a fine-tuning that two cores finish: of synthetic actions, or of a folder of videos."""
-    schedule = ScheduleRecipe(epochs=4, warmup_epochs=0.5, rate=2e-2, backbone_factor=0.01)
+    schedule = ScheduleRecipe(epochs=4, warmup_epochs=0.5, lr=2e-2, backbone_factor=0.01)
     if dataset == "synthetic":
         data = DataRecipe(size=64, train_clips=2000, val_clips=200, test_clips=800)
         augmentation = AugmentationRecipe(mixup=0.0, cutmix=0.0, label_smoothing=0.0)
@@ -130,8 +130,8 @@ def default_recipe(dataset: str) -> Recipe:
 
 
 def default_dense(tuning: Recipe) -> Recipe:
-    """Give the training from scratch before a fine-tuning: longer, all weights at the full rate."""
+    """Give the training from scratch before a fine-tuning: longer, all weights at the full lr."""
     schedule = replace(
-        tuning.schedule, epochs=4 * tuning.schedule.epochs, rate=8e-4, backbone_factor=1.0
+        tuning.schedule, epochs=4 * tuning.schedule.epochs, lr=8e-4, backbone_factor=1.0
     )
     return replace(tuning, schedule=schedule)

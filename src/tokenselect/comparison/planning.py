@@ -22,7 +22,13 @@ from tokenselect.selectors.build import has_parameters, has_scorer
 from tokenselect.training.build import build_model
 from tokenselect.training.data import PARTS, read_part
 from tokenselect.training.learner import ANY
-from tokenselect.training.recipe import DataRecipe, ModelRecipe, Recipe, recipe_from_dict
+from tokenselect.training.recipe import (
+    RENAMED,
+    DataRecipe,
+    ModelRecipe,
+    Recipe,
+    recipe_from_dict,
+)
 from tokenselect.weights.files import find_checkpoint
 
 
@@ -234,7 +240,7 @@ def placed(wanted: Comparison, recipe: Recipe) -> dict[str, Any]:
 
 def change(values: dict[str, Any], key: str, value: Any) -> None:
     """Set a key with dots in nested values."""
-    *folders, name = key.split(".")
+    *folders, name = RENAMED.get(key, key).split(".")
     place = values
     for folder in folders:
         place = place.get(folder)  # type: ignore[assignment]
@@ -243,6 +249,15 @@ def change(values: dict[str, Any], key: str, value: Any) -> None:
     if name not in place:
         raise ValueError(f"a recipe has no key {key!r}; there are {', '.join(sorted(place))}")
     place[name] = value
+
+
+def first_values(recipe: Recipe) -> dict[str, Any]:
+    """Give a recipe's values as version 0.1 wrote them, so that finished cells keep their keys."""
+    values = recipe.to_dict()
+    for old, new in RENAMED.items():
+        (section, before), (_, after) = old.split("."), new.split(".")
+        values[section][before] = values[section].pop(after)
+    return values
 
 
 def finish_job(
@@ -257,7 +272,7 @@ def finish_job(
 ) -> Job:
     """Check the recipe, name its run by its key, and say where the result goes."""
     recipe = recipe_from_dict(values)
-    content = {key: value for key, value in recipe.to_dict().items() if key not in PLACES}
+    content = {key: value for key, value in first_values(recipe).items() if key not in PLACES}
     content["data"] = {k: v for k, v in content["data"].items() if k not in LOADING}
     content["model"] = {**content["model"], "weights": weights or content["model"]["weights"]}
     if not has_scorer(recipe.model.method) or recipe.model.plan == DENSE:

@@ -31,7 +31,7 @@ from tokenselect.training.distributed import (
 )
 from tokenselect.training.learner import ANY, Budgets, Learner, WeightAverage
 from tokenselect.training.loop import Trainer
-from tokenselect.training.optimizer import RateSchedule, SigmaSchedule, build_optimizer
+from tokenselect.training.optimizer import LrSchedule, SigmaSchedule, build_optimizer
 from tokenselect.training.recipe import ModelRecipe, Recipe, recipe_from_dict
 from tokenselect.training.step import Precision
 from tokenselect.weights import load_weights
@@ -45,7 +45,7 @@ def build_model(model: ModelRecipe, *, num_classes: int, frames: int, size: int)
         Budgets.of(model.budgets).whole if model.plan == ANY else model.plan,
         method=model.method,
         scorer=model.scorer,
-        is_tokenwise=model.is_tokenwise,
+        is_tokenwise=model.tokenwise,
     )
     if model.weights is not None:
         load_weights(built, find_weights(model.name, model.weights))
@@ -137,12 +137,12 @@ def build_learner(
         ),
         precision=Precision(recipe.precision, processes.device),
         processes=processes,
-        rates=RateSchedule(
+        lrs=LrSchedule(
             total_steps=total_steps,
             warmup_steps=round(schedule.warmup_epochs * steps_per_epoch),
-            peak=schedule.rate,
-            warmup_start=schedule.warmup_start,
-            end=schedule.end_rate,
+            peak=schedule.lr,
+            warmup_start=schedule.warmup_lr,
+            end=schedule.min_lr,
         ),
         sigmas=SigmaSchedule(total_steps=total_steps, start=schedule.sigma) if selects else None,
         budgets=Budgets.of(recipe.model.budgets) if recipe.model.plan == ANY else None,

@@ -24,7 +24,7 @@ from tokenselect.measure.accuracy import count_answers
 from tokenselect.plan import SelectionPlan, Site
 from tokenselect.training.data import seed_step
 from tokenselect.training.distributed import Processes, sum_over_processes, unwrap
-from tokenselect.training.optimizer import RateSchedule, SigmaSchedule, set_rate
+from tokenselect.training.optimizer import LrSchedule, SigmaSchedule, set_lr
 from tokenselect.training.step import Batch, Precision, StepReport, train_step
 
 
@@ -126,7 +126,7 @@ class Learner:
         optimizer: over the model's parameters.
         precision: autocast and loss scaling.
         processes: this process's place.
-        rates: learning rate of each step.
+        lrs: learning rate of each step.
         sigmas: noise of the selection at each step, or None where nothing is selected.
         budgets: plans to draw from at each step, or None where the plan stays.
         mix: blends clips and their labels (`mix_clips`); None leaves them as they are.
@@ -138,7 +138,7 @@ class Learner:
     model: nn.Module
     optimizer: AdamW
     precision: Precision
-    rates: RateSchedule
+    lrs: LrSchedule
     processes: Processes = field(default_factory=Processes)
     sigmas: SigmaSchedule | None = None
     budgets: Budgets | None = None
@@ -150,7 +150,7 @@ class Learner:
     def learn(self, parts: Sequence[Batch], step: int) -> StepReport:
         """Take step `step`, counted from 0, on this process's parts of a batch."""
         seed_step(self.seed, step, self.processes.rank)
-        set_rate(self.optimizer, self.rates.at(step))
+        set_lr(self.optimizer, self.lrs.at(step))
         if self.sigmas is not None:
             set_sigma(self.model, self.sigmas.at(step))
         if self.budgets is not None:
@@ -194,8 +194,8 @@ class Learner:
         return {"top1": accuracy.top1, "top5": accuracy.top5}
 
     def figures(self, step: int) -> dict[str, float]:
-        """Give the rate and σ of a step."""
-        figures = {"rate": self.rates.at(step)}
+        """Give the learning rate and σ of a step."""
+        figures = {"lr": self.lrs.at(step)}
         return figures | ({"sigma": self.sigmas.at(step)} if self.sigmas is not None else {})
 
     def weights(self) -> dict[str, Tensor]:

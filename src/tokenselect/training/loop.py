@@ -21,7 +21,7 @@ from tokenselect.training.step import Batch, NonFiniteLossError
 from tokenselect.weights import read_weights
 
 ADVICE = (
-    "Try a lower --schedule.rate, a longer --schedule.warmup_epochs, a smaller "
+    "Try a lower --schedule.lr, a longer --schedule.warmup_epochs, a smaller "
     "--schedule.clip_norm or --precision fp32. The last checkpoint is from before this step; "
     "resumed unchanged, the run would stop here again."
 )

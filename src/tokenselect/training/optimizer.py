@@ -1,4 +1,4 @@
-"""The optimizer, and what changes from step to step: learning rates and selection noise."""
+"""The optimizer, and what changes from step to step: learning rate and σ."""
 
 import math
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class SigmaSchedule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RateSchedule:
+class LrSchedule:
     """Learning rate: a line from `warmup_start` to `peak`, then half a cosine down to `end`."""
 
     total_steps: int
@@ -38,7 +38,7 @@ class RateSchedule:
             )
 
     def at(self, step: int) -> float:
-        """Give the rate of step `step`, counted from 0."""
+        """Give the learning rate of step `step`, counted from 0."""
         if step < self.warmup_steps:
             return self.warmup_start + (self.peak - self.warmup_start) * step / self.warmup_steps
         falling = max(self.total_steps - self.warmup_steps, 1)
@@ -59,16 +59,16 @@ def is_decayed(name: str, parameter: Tensor) -> bool:
 def group_parameters(
     model: nn.Module, *, weight_decay: float, backbone_factor: float
 ) -> list[dict[str, Any]]:
-    """Sort parameters into at most four groups, by rate and by weight decay.
+    """Sort parameters into at most four groups, by learning rate and weight decay.
 
     Args:
         model: its parameters that need no gradient are left out; it may name more of them to
             spare from decay in a method `no_weight_decay_names`.
         weight_decay: of the parameters that are decayed.
-        backbone_factor: rate of the backbone as a multiple of the selectors' (paper: 0.01).
+        backbone_factor: lr of the backbone as a multiple of the selectors' (paper: 0.01).
 
     Returns:
-        Groups for a torch optimizer; "factor" multiplies the scheduled rate.
+        Groups for a torch optimizer; "factor" multiplies the scheduled learning rate.
     """
     groups: dict[tuple[bool, bool], dict[str, Any]] = {}
     name_spared = getattr(model, "no_weight_decay_names", set)
@@ -97,7 +97,7 @@ def build_optimizer(
     backbone_factor: float = 0.01,
     betas: tuple[float, float] = (0.9, 0.999),
 ) -> AdamW:
-    """Build AdamW over `model`; the rate is set by `set_rate` before each step."""
+    """Build AdamW over `model`; the learning rate is set by `set_lr` before each step."""
     groups = group_parameters(model, weight_decay=weight_decay, backbone_factor=backbone_factor)
     if not groups:
         raise ValueError("the model has no parameter to train")
@@ -105,7 +105,7 @@ def build_optimizer(
     return AdamW(groups, lr=0.0, betas=betas, fused=True)
 
 
-def set_rate(optimizer: AdamW, rate: float) -> None:
-    """Set the selectors' rate; the backbone's follows by its factor."""
+def set_lr(optimizer: AdamW, lr: float) -> None:
+    """Set the selectors' learning rate; the backbone's follows by its factor."""
     for group in optimizer.param_groups:
-        group["lr"] = rate * group["factor"]
+        group["lr"] = lr * group["factor"]

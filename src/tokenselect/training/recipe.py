@@ -5,16 +5,31 @@ They stop at the builder functions (`training/build.py`): nothing below takes on
 
 from __future__ import annotations
 
+import copy
 import functools
+import json
+import logging
+import re
 from argparse import ArgumentError
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
 from jsonargparse import ArgumentParser
 
 from tokenselect.data import TableLayout
+
+logger = logging.getLogger(__name__)
+
+RENAMED = {  # keys of version 0.1, which are still read
+    "schedule.rate": "schedule.lr",
+    "schedule.warmup_start": "schedule.warmup_lr",
+    "schedule.end_rate": "schedule.min_lr",
+    "model.is_tokenwise": "model.tokenwise",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,19 +98,6 @@ class DataRecipe:
     cache_short_side: int | None = None
 
 
-__all__ = [
-    "AugmentationRecipe",
-    "DataRecipe",
-    "ModelRecipe",
-    "PartRecipe",
-    "Recipe",
-    "ScheduleRecipe",
-    "read_recipe",
-    "recipe_from_dict",
-    "recipe_parser",
-]
-
-
 @dataclass(frozen=True, kw_only=True)
 class ModelRecipe:
     """The backbone, what is selected in it, and where it starts from.
@@ -109,7 +111,7 @@ class ModelRecipe:
         method: "stts" or a baseline; `tokenselect.selectors.METHODS` lists them.
         scorer: "paper", "anchor-features", "released", "from-uniform" (uniform selection with a
             learnt change) or "taught" (which `tokenselect teach` can fit to a dense model).
-        is_tokenwise: select patches one by one instead of regions (paper, Table 6).
+        tokenwise: select patches one by one instead of regions (paper, Table 6).
         weights: to start from: a run's folder, a file of ours or of another framework, or the name
             of public ones. Dense ones serve every plan, and a classifier of other classes is left
             out.
@@ -122,7 +124,7 @@ class ModelRecipe:
     budgets: tuple[str, ...] = ()
     method: str = "stts"
     scorer: str = "paper"
-    is_tokenwise: bool = False
+    tokenwise: bool = False
     weights: str | None = None
     activation_checkpointing: bool = False
     compile: bool = False
@@ -165,13 +167,13 @@ class ScheduleRecipe:
 
     Attributes:
         epochs: passes over the data.
-        warmup_epochs: of them, those in which the rate rises; may be a fraction.
+        warmup_epochs: of them, those in which the learning rate rises; may be a fraction.
         batch_size: videos of a step, over all processes.
         accumulation: parts that a process cuts its share into, to save memory.
-        rate: highest learning rate of the selectors.
-        backbone_factor: the backbone's rate as a multiple of that.
-        warmup_start: rate of the first step.
-        end_rate: rate of the last step.
+        lr: highest learning rate of the selectors.
+        backbone_factor: the backbone's learning rate as a multiple of that.
+        warmup_lr: learning rate of the first step.
+        min_lr: learning rate of the last step.
         weight_decay: of matrices; vectors and tables are spared.
         clip_norm: largest norm of the gradient; None clips nothing.
         sigma: noise of the selection at the start; it falls in a line to 0.
@@ -182,10 +184,10 @@ class ScheduleRecipe:
     warmup_epochs: float = 3
     batch_size: int = 16
     accumulation: int = 1
-    rate: float = 1e-4
+    lr: float = 1e-4
     backbone_factor: float = 0.01
-    warmup_start: float = 1e-6
-    end_rate: float = 1e-6
+    warmup_lr: float = 1e-6
+    min_lr: float = 1e-6
     weight_decay: float = 0.05
     clip_norm: float | None = 1.0
     sigma: float = 0.1
@@ -197,11 +199,11 @@ class Recipe:
     """A whole run.
 
     Attributes:
-        name: the run's folder below `runs`.
+        name: the run's folder below `runs`; "{plan}" in a recipe's file stands for the plan.
         data: clips.
         model: backbone, plan, method, starting weights.
         augmentation: of the training clips.
-        schedule: epochs, rates, batch.
+        schedule: epochs, learning rates, batch.
         seed: everything random in a run follows from it.
         precision: of the forward pass.
         strategy: how several processes share the work.
@@ -241,7 +243,9 @@ class Recipe:
 @functools.cache  # it takes a tenth of a second
 def recipe_parser() -> ArgumentParser:
     """Build the parser of a recipe's keys, with help for each."""
-    parser = ArgumentParser(prog="tokenselect train RECIPE.yaml", exit_on_error=False)
+    parser = ArgumentParser(
+        prog="tokenselect train RECIPE.yaml", exit_on_error=False, allow_abbrev=False
+    )
     parser.add_argument("--config", action="config", help="YAML file with any of these keys")
     parser.add_class_arguments(Recipe)
     return parser
@@ -249,22 +253,105 @@ def recipe_parser() -> ArgumentParser:
 
 def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe; `overrides` are as on the command line, `["--schedule.epochs", "5"]`."""
-    return _parse(["--config", str(path), *overrides])
-
-
-def recipe_from_dict(values: dict[str, Any]) -> Recipe:
-    """Build a recipe from what `to_dict` gave."""
-    parser = recipe_parser()
-    return Recipe(**_without_config(parser.instantiate(parser.parse_object(values))))
-
-
-def _parse(arguments: Sequence[str]) -> Recipe:
+    values = json.dumps(read_values(Path(path)), default=str)
+    words = [rename_option(word) for word in overrides]
     parser = recipe_parser()
     try:
-        values = parser.parse_args(list(arguments))
-    except ArgumentError as error:
-        raise ValueError(f"the recipe cannot be read: {error}") from None
-    return Recipe(**_without_config(parser.instantiate(values)))
+        parsed = parser.parse_args(["--config", values, *words])
+        recipe = Recipe(**_without_config(parser.instantiate(parsed)))
+    except (ArgumentError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    return replace(recipe, name=recipe.name.replace("{plan}", recipe.model.plan))
+
+
+def recipe_from_dict(values: Mapping[str, Any]) -> Recipe:
+    """Build a recipe from what `to_dict` gave, in this version or an earlier one."""
+    parser = recipe_parser()
+    parsed = parser.parse_object(rename_keys(values)[0])
+    return Recipe(**_without_config(parser.instantiate(parsed)))
+
+
+def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read the keys of a recipe's file, and below them those of the recipe it names as `base`.
+
+    Args:
+        path: of the file.
+        above: the recipes that have this one as their base.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"no recipe at {path}{suggest_recipe(path)}")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no YAML file: {error}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold a recipe's keys, got {str(values)[:80]!r}")
+    values, renamed = rename_keys(values)
+    for old, new in renamed:
+        logger.warning("%s: %s is called %s now", path, old, new)
+    base = values.pop("base", None)
+    check_keys(values, Recipe, path)
+    if base is None:
+        return values
+    other = path.parent / str(base)
+    if other in above:
+        raise ValueError(f"{path}: base {base} comes back to itself")
+    return merge(read_values(other, (*above, path)), values)
+
+
+def check_keys(values: object, kind: type, path: Path, section: str = "") -> None:
+    """Refuse keys that a recipe, or a section of it, does not have."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{path}: {section[:-1]} must hold keys and values, got {values!r}")
+    known = {item.name: item for item in fields(kind)}
+    for key, value in values.items():
+        if key not in known:
+            near = get_close_matches(str(key), known, n=1)
+            hint = f"did you mean {section}{near[0]}?" if near else f"there are {', '.join(known)}"
+            raise ValueError(f"{path}: {section}{key} is no key of a recipe; {hint}")
+        nested = known[key].default_factory
+        if isinstance(nested, type) and is_dataclass(nested):
+            check_keys(value, nested, path, f"{section}{key}.")
+
+
+def suggest_recipe(path: Path) -> str:
+    """Name the recipe that has a missing one's row of the paper among its plans, if any."""
+    match = re.fullmatch(r"(\w+?)_((?:[TS]\d+_[\d.]+-?)+)(_\w+)?", path.stem)
+    other = path.with_name(f"{match[1]}.yaml") if match else path
+    if match is None or not other.is_file():
+        return ""
+    return f"; it is a plan of {other} now: give --model.plan {match[2]}"
+
+
+def merge(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Put changed keys over others, section by section."""
+    merged = dict(values)
+    for key, value in changes.items():
+        is_section = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge(merged[key], value) if is_section else value
+    return merged
+
+
+def rename_keys(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """Give keys of version 0.1 their names of today; list those that there were."""
+    found = copy.deepcopy(dict(values))
+    renamed = []
+    for old, new in RENAMED.items():
+        (section, before), (_, after) = old.split("."), new.split(".")
+        if isinstance(found.get(section), dict) and before in found[section]:
+            found[section][after] = found[section].pop(before)
+            renamed.append((old, new))
+    return found, renamed
+
+
+def rename_option(word: str) -> str:
+    """Give an option of version 0.1, `--schedule.rate`, its name of today."""
+    name, equals, value = word.partition("=")
+    new = RENAMED.get(name.removeprefix("--"))
+    if new is None or not name.startswith("--"):
+        return word
+    logger.warning("%s is called --%s now", name, new)
+    return f"--{new}{equals}{value}"
 
 
 def _without_config(values: Any) -> dict[str, Any]:

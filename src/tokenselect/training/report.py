@@ -93,7 +93,7 @@ def describe(figures: dict[str, float]) -> str:
     shown = [
         f"loss {figures['loss']:.3f}",
         f"accuracy {figures['accuracy']:.1%}",
-        f"rate {figures['rate']:.2g}",
+        f"lr {figures['lr']:.2g}",
         f"{figures['clips_per_second']:.1f} clips/s",
     ]
     if "sigma" in figures:
