@@ -60,7 +60,7 @@ def write(path: Path, content: str) -> Path:
 
 
 def pairs(samples: list[Sample], root: Path) -> list[tuple[str, int | None]]:
-    return [(str(Path(path).relative_to(root)), label) for path, label in samples]
+    return [(str(Path(sample.path).relative_to(root)), sample.label) for sample in samples]
 
 
 def test_kinetics_names_files_by_id_and_time(tmp_path):
@@ -228,3 +228,17 @@ def test_the_split_of_lsa64():
     found = read_annotations(REAL / "lsa64" / "clips.tsv", table=layout)
     assert (len(found), found.num_classes) == (700, 20)
     assert Path(found.samples[-1].path).exists()
+
+
+def test_rows_can_be_parts_of_a_video(tmp_path):
+    table = write(
+        tmp_path / "parts.tsv", "path\tlabel\tfirst\tend\na.mp4\tno\t4\t9\na.mp4\tyes\t9\t20\n"
+    )
+    layout = TableLayout(start="first", stop="end")
+    found = read_annotations(table, table=layout)
+    assert [(sample.label, sample.span) for sample in found.samples] == [(0, (4, 9)), (1, (9, 20))]
+    wrong = write(tmp_path / "wrong.tsv", "path\tlabel\tfirst\tend\na.mp4\tno\t9\t4\n")
+    with pytest.raises(ValueError, match=r"first and end must be frames.* got '9' and '4'"):
+        read_annotations(wrong, table=layout)
+    with pytest.raises(ValueError, match="start and stop must both name a column"):
+        TableLayout(start="first")

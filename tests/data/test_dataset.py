@@ -142,3 +142,25 @@ def test_an_unlabelled_video_has_no_label(samples):
 def test_an_empty_set_is_refused():
     with pytest.raises(ValueError, match="at least one video"):
         training_set([])
+
+
+def test_a_part_of_a_video_is_sampled_as_if_it_were_the_whole(caplog):
+    read = []
+
+    class Spy:
+        num_frames = 13
+
+        def read(self, frames):
+            read.extend(frames)
+            return torch.zeros(len(frames), 3, 16, 16, dtype=torch.uint8)
+
+        def close(self):
+            pass
+
+    part = [Sample("a.mp4", 0, span=(5, 11))]
+    settings = {"transform": EvalTransform(16), "open_source": lambda path: Spy()}
+    VideoDataset(part, sampler=SegmentSampler(3), **settings)[0]
+    assert read == [5 + frame for frame in SegmentSampler(3)(6)[0]]
+    with pytest.raises(VideoError):
+        VideoDataset([Sample("a.mp4", 0, (5, 14))], sampler=SegmentSampler(3), **settings)[0]
+    assert "has 13 frames, its part ends at 14" in caplog.text

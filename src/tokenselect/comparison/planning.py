@@ -15,6 +15,7 @@ import torch
 
 from tokenselect.comparison.job import Job
 from tokenselect.comparison.lines import DENSE, ORACLE, START, Line
+from tokenselect.data.labels import Sample
 from tokenselect.data.synthetic import SPLITS, SyntheticActions
 from tokenselect.measure.cost import count_macs
 from tokenselect.models import create_model
@@ -94,9 +95,14 @@ def clips_mark(text: str, data: DataRecipe) -> str:
             _marks[text] = hashlib.sha256(pixels).hexdigest()
         else:
             videos = [read_part(data, part).samples for part in PARTS]
-            names = [[(Path(s.path).name, s.label) for s in samples] for samples in videos]
+            names = [[_mark(sample) for sample in samples] for samples in videos]
             _marks[text] = digest(names)
     return _marks[text]
+
+
+def _mark(sample: Sample) -> tuple[object, ...]:
+    whole = (Path(sample.path).name, sample.label)
+    return whole if sample.span is None else (*whole, *sample.span)
 
 
 def digest(values: object) -> str:

@@ -27,6 +27,8 @@ class TableLayout:
         classes: the classes to keep; they are counted anew from 0. They do not depend on `where`,
             so that the parts of a data set agree.
         where: what other columns must hold, such as {"signer": "1-7"}.
+        start: the column of the first frame, where a row is a part of a video; from 0.
+        stop: the column of the frame after the last one.
     """
 
     path: str = "path"
@@ -35,6 +37,14 @@ class TableLayout:
     columns: tuple[str, ...] | None = None
     classes: str | None = None
     where: Mapping[str, str] = field(default_factory=dict)
+    start: str | None = None
+    stop: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.start is None) != (self.stop is None):
+            raise ValueError(
+                f"start and stop must both name a column, got {self.start!r} and {self.stop!r}"
+            )
 
 
 def read_table(
@@ -60,7 +70,8 @@ def read_table(
         name_of = {fold(row[layout.label]): row[layout.names] for row in rows}
         names = [name_of.get(fold(name), name) for name in names]
     paths = [os.path.join(root, _fill(layout.path, row)) for row in chosen]
-    return SampleList([Sample(*pair) for pair in zip(paths, labels, strict=True)], names)
+    spans = [_read_span(row, layout, path) for row in chosen]
+    return SampleList([Sample(*one) for one in zip(paths, labels, spans, strict=True)], names)
 
 
 def has_header(path: Path, layout: TableLayout) -> bool:
@@ -102,7 +113,21 @@ def _read_rows(path: Path, layout: TableLayout) -> list[dict[str, str]]:
 def _needed_columns(layout: TableLayout) -> set[str]:
     in_path = re.findall(r"{(.*?)}", layout.path) or [layout.path]
     names = [layout.names] if layout.names else []
-    return {*in_path, layout.label, *names, *layout.where}
+    ends = [column for column in (layout.start, layout.stop) if column is not None]
+    return {*in_path, layout.label, *names, *layout.where, *ends}
+
+
+def _read_span(row: dict[str, str], layout: TableLayout, path: Path) -> tuple[int, int] | None:
+    """Read the part of a video that a row stands for."""
+    if layout.start is None or layout.stop is None:
+        return None
+    first, last = row[layout.start], row[layout.stop]
+    if not (first.isdigit() and last.isdigit() and int(first) < int(last)):
+        raise ValueError(
+            f"{path}: {layout.start} and {layout.stop} must be frames, the first before the other, "
+            f"got {first!r} and {last!r}"
+        )
+    return int(first), int(last)
 
 
 def _fill(pattern: str, row: dict[str, str]) -> str:

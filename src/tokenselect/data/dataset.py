@@ -146,7 +146,7 @@ class VideoDataset(Dataset[Example]):
             clips = [
                 (clip, generator)
                 for generator in generators
-                for clip in self._sample(source.num_frames, generator)
+                for clip in self._sample(self.samples[chosen], source.num_frames, generator)
             ]
             frames = source.read([frame for clip, _ in clips for frame in clip])
         finally:
@@ -158,8 +158,12 @@ class VideoDataset(Dataset[Example]):
         ]
         return views[0] if len(views) == 1 else torch.cat(views)
 
-    def _sample(self, num_frames: int, generator: Generator) -> list[list[int]]:
-        return self.sampler(num_frames, generator=generator if self.is_training else None)
+    def _sample(self, sample: Sample, num_frames: int, generator: Generator) -> list[list[int]]:
+        start, stop = sample.span or (0, num_frames)
+        if stop > num_frames:
+            raise VideoError(sample.path, f"has {num_frames} frames, its part ends at {stop}")
+        clips = self.sampler(stop - start, generator=generator if self.is_training else None)
+        return [[start + frame for frame in clip] for clip in clips]
 
 
 def collate_clips(examples: Sequence[Example]) -> Batch:

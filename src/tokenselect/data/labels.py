@@ -72,10 +72,17 @@ def fold(name: str) -> str:
 
 
 class Sample(NamedTuple):
-    """One labelled video; the label is None where nothing says it (test sets)."""
+    """One labelled video, or part of a video.
+
+    Attributes:
+        path: file, or folder of frames.
+        label: class number; None where nothing says it (test sets).
+        span: the first frame of the part and the one after its last; None for the whole video.
+    """
 
     path: str
     label: int | None
+    span: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
