@@ -1,0 +1,126 @@
+"""Cut the mouths out of the GRID corpus and write the tables that its recipes read.
+
+    python -m benchmarks.grid_clips ROOT OUT
+
+ROOT holds `clips/*.mp4`, the lower face of a speaker at 160×120 and 25 frames a second, and
+`clips.tsv`: path, part (train, val, test), and for each of the six words of a sentence its class,
+its first frame and the one it ends at (verb, verb_start, verb_end, colour, …). The corpus is that
+of Cooke et al. 2006, whose word alignments give the times. OUT takes
+
+- `clips/`: 80×80 pixels around the mouth, all 75 frames;
+- `whole.tsv`: whole sentences, a column for each word;
+- `cut_WORD.tsv`: windows of 39 frames cut at random times around a word, four of each training
+  sentence and one of each other;
+- `words_WORD.tsv`: every other word of the sentences, trimmed to 15 frames, to pretrain on without
+  having seen when WORD is spoken.
+"""
+
+import argparse
+import csv
+import random
+from pathlib import Path
+
+from rich.progress import track
+
+from tokenselect.data import open_video, write_video
+from tokenselect.data.transforms import crop
+
+WORDS = ("verb", "colour", "preposition", "letter", "digit", "adverb")
+ASKED = ("verb", "colour", "digit", "adverb")  # those with enough sentences a class
+MOUTH = (12, 14, 80, 80)  # top, left, height, width
+FRAMES = 75
+WINDOW = 39
+TRIMMED = 15
+WINDOWS = {"train": 4, "val": 1, "test": 1}
+Row = dict[str, object]
+
+
+def main() -> None:
+    """Write clips and tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("root", type=Path, help="folder of the corpus")
+    parser.add_argument("out", type=Path, help="folder for clips and tables")
+    settings = parser.parse_args()
+    with (settings.root / "clips.tsv").open(newline="", encoding="utf-8") as file:
+        sentences = list(csv.DictReader(file, delimiter="\t"))
+    (settings.out / "clips").mkdir(parents=True, exist_ok=True)
+    for sentence in track(sentences, "mouths"):
+        cut_mouth(settings.root / sentence["path"], settings.out / sentence["path"])
+    write_table(settings.out / "whole.tsv", [whole_row(sentence) for sentence in sentences])
+    for word in ASKED:
+        draw = random.Random(word)
+        cut = [row for sentence in sentences for row in window_rows(sentence, word, draw)]
+        write_table(settings.out / f"cut_{word}.tsv", cut)
+        others = [other for other in WORDS if other != word]
+        words = [word_row(sentence, other) for sentence in sentences for other in others]
+        write_table(settings.out / f"words_{word}.tsv", words)
+
+
+def cut_mouth(source: Path, target: Path) -> None:
+    """Write the pixels around the mouth; a clip that is there stays."""
+    if target.exists():
+        return
+    video = open_video(source)
+    frames = video.read(list(range(video.num_frames)))
+    video.close()
+    if len(frames) != FRAMES:
+        raise ValueError(f"{source} must have {FRAMES} frames, got {len(frames)}")
+    unfinished = target.with_name(f".{target.name}")
+    write_video(unfinished, crop(frames, MOUTH), fps=25, options={"crf": "12", "g": "15"})
+    unfinished.replace(target)
+
+
+def whole_row(sentence: dict[str, str]) -> Row:
+    """Give a sentence: its words, and when each is spoken."""
+    row: Row = {"path": sentence["path"], "part": sentence["part"]}
+    for word in WORDS:
+        first, last = word_frames(sentence, word)
+        row |= {word: sentence[word], f"{word}_start": first, f"{word}_stop": last}
+    return row
+
+
+def window_rows(sentence: dict[str, str], word: str, draw: random.Random) -> list[Row]:
+    """Cut windows that hold a word, wherever in them it falls."""
+    first, last = word_frames(sentence, word)
+    earliest = min(max(0, last - WINDOW), FRAMES - WINDOW)
+    latest = max(earliest, min(first, FRAMES - WINDOW))
+    starts = [draw.randint(earliest, latest) for _ in range(WINDOWS[sentence["part"]])]
+    return [
+        {
+            "path": sentence["path"],
+            "part": sentence["part"],
+            word: sentence[word],
+            "start": start,
+            "stop": start + WINDOW,
+            f"{word}_start": first,
+            f"{word}_stop": last,
+        }
+        for start in starts
+    ]
+
+
+def word_row(sentence: dict[str, str], word: str) -> Row:
+    """Trim a sentence to one of its words."""
+    first, last = word_frames(sentence, word)
+    start = min(max(0, (first + last - TRIMMED) // 2), FRAMES - TRIMMED)
+    label = f"{word} {sentence[word]}"
+    place = {"start": start, "stop": start + TRIMMED}
+    return {"path": sentence["path"], "part": sentence["part"], "word": label, **place}
+
+
+def word_frames(sentence: dict[str, str], word: str) -> tuple[int, int]:
+    """Give the first frame of a word and the one after its last."""
+    first = int(float(sentence[f"{word}_start"]))
+    return first, max(first + 1, round(float(sentence[f"{word}_end"])))
+
+
+def write_table(path: Path, rows: list[Row]) -> None:
+    """Write rows with a header, columns by tabs."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), delimiter="\t")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
