@@ -1,4 +1,4 @@
-"""`tokenselect teach`: a dense checkpoint in, the same weights with selectors out."""
+"""`tokenselect teach` and `tokenselect headroom`: what a dense checkpoint can tell."""
 
 import pytest
 import torch
@@ -34,3 +34,13 @@ def test_too_few_clips_to_hold_some_out_are_refused(dense, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["teach", str(dense), "train", "--plan", "T0_0.5", "--out", "x", "--clips", "8"])
     assert "clips must be at least 5 batches of 16, got 8" in capsys.readouterr().err
+
+
+def test_headroom_gives_advice_for_frames_and_regions(dense, capsys):
+    for option in (["--keep", "2"], ["--plan", "S2_0.3"]):
+        main(["headroom", str(dense), "val", *option, "--choices", "3", "--workers", "0"])
+        out = capsys.readouterr().out
+        assert "20 clips" in out and "uniform" in out
+    with pytest.raises(SystemExit):
+        main(["headroom", str(dense), "val"])
+    assert "give keep or plan" in capsys.readouterr().err

@@ -40,6 +40,7 @@ COMMANDS = {
     "train": Command("train", "run", "Train a model by a recipe."),
     "teach": Command("teach", "teach", "Give a trained dense model selectors in minutes."),
     "evaluate": Command("evaluate", "evaluate", "Test a trained model on a data set."),
+    "headroom": Command("headroom", "headroom", "Say what a selector could win on a data set."),
     "compare": Command("compare", "compare", "Compare selection methods at equal cost."),
     "calibrate": Command("calibrate", "calibrate", "Find plans that meet a budget here."),
     "profile": Command("profile", "profile", "Count and time what a model costs under a plan."),

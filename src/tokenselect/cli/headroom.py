@@ -1,0 +1,102 @@
+"""`tokenselect headroom CHECKPOINT DATASET --keep 3`."""
+
+from __future__ import annotations
+
+import json as text
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from tokenselect.cli.evaluate import choose_clips
+from tokenselect.measure.headroom import Headroom, measure_headroom
+from tokenselect.training.build import load_trained
+from tokenselect.training.distributed import default_device
+
+
+def headroom(
+    checkpoint: str,
+    dataset: str,
+    *,
+    keep: int | None = None,
+    plan: str | None = None,
+    choices: int = 32,
+    root: str | None = None,
+    where: dict[str, str] | None = None,
+    batch_size: int = 16,
+    workers: int = 2,
+    seed: int = 0,
+    device: str | None = None,
+    json: bool = False,
+) -> None:
+    """Say what a choice of frames or regions could win on a data set, before training a selector.
+
+    The dense model answers each clip with many sets of frames, its weights as they are: evenly
+    spaced ones, the best set for all clips, and the best for each clip.
+
+    Args:
+        checkpoint: a run's folder (its best), a checkpoint's folder or its weights' file; selectors
+            in it are left out.
+        dataset: "test", "val" or "train" of the model's recipe, "synthetic", or annotations.
+        keep: so many token frames before block 0.
+        plan: one site instead, such as T4_0.3 or S2_0.3.
+        choices: sets of frames to try at most; regions are all tried.
+        root: folder of the videos.
+        where: what other columns of a table of videos must hold, as {"signer": "9-10"}.
+        batch_size: videos at once.
+        workers: processes that load data.
+        seed: of the draw of sets.
+        device: None takes the accelerator if there is one.
+        json: print JSON instead of a table.
+    """
+    if (keep is None) == (plan is None):
+        raise ValueError(f"give keep or plan, got keep={keep} and plan={plan!r}")
+    trained = load_trained(checkpoint, plan="dense")
+    clips = choose_clips(trained.recipe.data, dataset, views="1x1", root=root, where=where)
+    loader: DataLoader[Any] = DataLoader(
+        clips.dataset, batch_size=batch_size, num_workers=workers, collate_fn=clips.collate
+    )
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("trying", total=len(clips))
+        found = measure_headroom(
+            trained.model.to(torch.device(device) if device else default_device()),
+            single_views(loader),
+            plan=plan or f"T0={keep}",
+            choices=choices,
+            seed=seed,
+            on_batch=lambda count: progress.advance(task, count),
+        )
+    if json:
+        print(text.dumps({**asdict(found), "advice": found.advice}, indent=2))
+    else:
+        show(found)
+
+
+def single_views(loader: DataLoader[Any]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Give labelled clips without the dimension of their one view."""
+    for videos, labels in loader:
+        yield videos.flatten(0, videos.ndim - 5)[labels >= 0], labels[labels >= 0]
+
+
+def show(found: Headroom) -> None:
+    """Print a table and the advice."""
+    title = f"{found.site}: {found.num_choices} choices, {found.num_clips} clips, dense weights"
+    table = Table("kept", "top-1 %", "over uniform, 95 % interval", title=title)
+    table.add_row("everything", f"{100 * found.dense:.1f}", "")
+    table.add_row("uniform", f"{100 * found.uniform:.1f}", "")
+    table.add_row("any of the choices, on average", f"{100 * found.random:.1f}", "")
+    for name, share, gain in (
+        (f"the best for all clips {found.best}", found.fixed, found.fixed_gain),
+        ("the best for each clip", found.chosen, found.chosen_gain),
+    ):
+        interval = f"{100 * gain.difference:+.1f} ({100 * gain.low:+.1f} to {100 * gain.high:+.1f})"
+        table.add_row(name, f"{100 * share:.1f}", interval)
+    console = Console()
+    console.print(table)
+    console.print(found.advice, markup=False)

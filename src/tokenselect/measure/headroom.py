@@ -1,0 +1,227 @@
+"""What a choice of frames or regions could win on some data, before anyone trains a selector.
+
+A dense model answers every clip with many sets of frames (or with every region), weights as they
+are. That shows what evenly spaced frames reach, what the best fixed set reaches, and what a choice
+for each clip could reach.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tokenselect.grid import TokenGrid
+from tokenselect.insertion import (
+    insert_selectors,
+    record_selections,
+    remove_selectors,
+    selectors_of,
+)
+from tokenselect.measure.significance import Paired, compare_answers
+from tokenselect.ops.anchors import Pair, count_anchors
+from tokenselect.plan import SelectionPlan, Site
+from tokenselect.selectors import Selector
+from tokenselect.selectors.scoring import Scoring
+
+SMALL = 0.02  # a gain below this is not worth a selector
+Choice = tuple[int, ...]  # frames, or one anchor
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """What could be won at one site; shares of clips that are answered rightly.
+
+    Attributes:
+        site: as a plan writes it.
+        num_clips: that were answered.
+        num_choices: sets of frames, or regions, that were tried.
+        dense: with everything kept.
+        uniform: with evenly spaced frames, or the region in the centre.
+        random: mean over all choices.
+        fixed: with the best choice for all clips, found on one half of them, tested on the other.
+        best: that choice, found on all clips.
+        chosen: with the choice for each clip whose answer is nearest to the dense one's.
+        fixed_gain: `fixed` over `uniform`, clip by clip.
+        chosen_gain: `chosen` over `uniform`, clip by clip.
+    """
+
+    site: str
+    num_clips: int
+    num_choices: int
+    dense: float
+    uniform: float
+    random: float
+    fixed: float
+    best: Choice
+    chosen: float
+    fixed_gain: Paired
+    chosen_gain: Paired
+
+    @property
+    def advice(self) -> str:
+        """Say in a sentence or two what to do."""
+        kind = "evenly spaced frames" if self.site.startswith("T") else "the middle of the picture"
+        if self.chosen_gain.high < SMALL or self.chosen_gain.difference <= 0:
+            return f"Use `uniform`: no choice for each clip is much better than {kind}."
+        text = (
+            f"A choice for each clip could win up to {100 * self.chosen_gain.difference:.1f} "
+            f"points over {kind}: teach or train a selector."
+        )
+        if self.fixed_gain.is_better and self.fixed_gain.difference >= SMALL:
+            text += (
+                f" A fixed choice, {self.best}, already wins "
+                f"{100 * self.fixed_gain.difference:.1f}: compare with `static`."
+            )
+        return text
+
+
+def measure_headroom(
+    model: nn.Module,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    *,
+    plan: SelectionPlan | str,
+    choices: int = 32,
+    seed: int = 0,
+    on_batch: Callable[[int], object] = int,
+) -> Headroom:
+    """Try many choices at one site with a dense model's weights as they are.
+
+    Args:
+        model: without selectors; it is given back so.
+        batches: (b, 3, t, h, w) clips and (b,) labels.
+        plan: one site, such as "T0=3" or "S2_0.3".
+        choices: sets of frames to try at most, the even one among them; regions are all tried.
+        seed: of the draw of sets.
+        on_batch: told the number of clips after each batch.
+    """
+    plan = SelectionPlan.of(plan)
+    if len(plan) != 1:
+        raise ValueError(f"plan must have one site, got {str(plan)!r}")
+    if selectors_of(model) is not None:
+        raise ValueError("model must be dense: call remove_selectors(model) first")
+    was_training, device = model.training, next(model.parameters()).device
+    model.eval()
+    tried: list[Choice] = []
+    answers, losses, dense = [], [], []
+    try:
+        for clips, labels in batches:
+            clips, labels = clips.to(device), labels.to(device)
+            with torch.no_grad():
+                own = model(clips).argmax(dim=1)
+                insert_selectors(model, plan, method="uniform")
+                tried = tried or list_choices(model, clips, plan.sites[0], choices, seed)
+                logits = try_choices(model, clips, plan.sites[0], tried)  # (b, choices, classes)
+            remove_selectors(model)
+            dense.append(own == labels)
+            answers.append(logits.argmax(dim=2) == labels[:, None])
+            targets = own[:, None].expand(-1, len(tried))
+            losses.append(F.cross_entropy(logits.movedim(2, 1), targets, reduction="none"))
+            on_batch(len(labels))
+    finally:
+        remove_selectors(model)
+        model.train(was_training)
+    if not dense:
+        raise ValueError("batches must hold at least one clip, got none")
+    shown = str(plan.sites[0])
+    return sum_up(shown, tried, torch.cat(answers), torch.cat(losses), torch.cat(dense))
+
+
+def list_choices(
+    model: nn.Module, clips: Tensor, site: Site, choices: int, seed: int
+) -> list[Choice]:
+    """List what to try, uniform selection first."""
+    with record_selections(model) as kept:
+        model(clips)
+    found = kept[site.label]
+    even: Choice
+    if site.kind == "S":
+        even = (int(found.indices[0, 0]),)
+        others = [(anchor,) for anchor in range(found.scores.shape[-1]) if (anchor,) != even]
+        return [even, *others]
+    t, even = found.thw_before[0], tuple(found.indices[0].tolist())
+    keep = len(even)
+    if comb(t, keep) <= choices:
+        return [even, *(frames for frames in combinations(range(t), keep) if frames != even)]
+    draw, drawn = random.Random(seed), dict.fromkeys([even])
+    while len(drawn) < choices:
+        drawn.setdefault(tuple(sorted(draw.sample(range(t), keep))))
+    return list(drawn)
+
+
+def try_choices(model: nn.Module, clips: Tensor, site: Site, tried: Sequence[Choice]) -> Tensor:
+    """Answer clips with every choice: (b, choices, classes)."""
+    selectors = selectors_of(model)
+    assert selectors is not None
+    selector = cast(Selector, selectors[site.label])
+    found = []
+    for choice in tried:
+        selector.scoring = Chosen(choice)
+        found.append(model(clips))
+    return torch.stack(found, dim=1)
+
+
+class Chosen(Scoring):
+    """Keeps given frames, or a given anchor, whatever the clip."""
+
+    def __init__(self, choice: Choice) -> None:
+        super().__init__()
+        self.choice = list(choice)
+
+    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
+        """Mark the frames."""
+        scores = torch.zeros(grid.tokens.shape[0], grid.thw[0], device=grid.tokens.device)
+        scores[:, self.choice] = 1
+        return scores
+
+    def score_anchors(self, grid: TokenGrid, *, side: Pair, stride: Pair) -> Tensor:
+        """Mark the anchor in every frame."""
+        down, across = count_anchors(grid.thw[1:], side, stride)
+        shape = (grid.tokens.shape[0], grid.thw[0], down * across)
+        scores = torch.zeros(shape, device=grid.tokens.device)
+        scores[:, :, self.choice] = 1
+        return scores
+
+
+def sum_up(
+    site: str, tried: Sequence[Choice], answers: Tensor, losses: Tensor, dense: Tensor
+) -> Headroom:
+    """Compare uniform selection, the first choice, with the best fixed one and one for each clip.
+
+    Args:
+        site: as a plan writes it.
+        tried: the choices.
+        answers: (clips, choices), whether each was right.
+        losses: (clips, choices) against the dense model's answer.
+        dense: (clips,), whether the dense model was right.
+    """
+    answers, losses, dense = answers.cpu(), losses.cpu(), dense.cpu()
+    clips = torch.arange(len(answers))
+    halves = [losses[half::2].mean(dim=0).argmin() for half in (0, 1) if len(losses) > half]
+    fixed = torch.stack([halves[(number + 1) % len(halves)] for number in clips.tolist()])
+    uniform, best = answers[:, 0], answers[clips, fixed]
+    chosen = answers[clips, losses.argmin(dim=1)]
+    return Headroom(
+        site=site,
+        num_clips=len(answers),
+        num_choices=len(tried),
+        dense=float(dense.float().mean()),
+        uniform=float(uniform.float().mean()),
+        random=float(answers.float().mean()),
+        fixed=float(best.float().mean()),
+        best=tried[int(losses.mean(dim=0).argmin())],
+        chosen=float(chosen.float().mean()),
+        fixed_gain=compare_answers([_as_text(best)], [_as_text(uniform)]),
+        chosen_gain=compare_answers([_as_text(chosen)], [_as_text(uniform)]),
+    )
+
+
+def _as_text(answers: Tensor) -> str:
+    return "".join(str(int(right)) for right in answers)
