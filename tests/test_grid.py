@@ -54,3 +54,43 @@ def test_it_prints_its_shapes():
 def test_tokens_that_do_not_fill_the_grid_are_refused(shape, thw, num_prefix, message):
     with pytest.raises(ValueError, match=message):
         TokenGrid(torch.zeros(shape), thw, num_prefix)
+
+
+def frames_with_class_tokens() -> tuple[TokenGrid, torch.Tensor, torch.Tensor]:
+    """Build a grid of 3 prefix tokens, then 5 frames of 2 class tokens and 7×6 patches each."""
+    own = torch.randn(2, 5, 2, 8)
+    frames = torch.cat([own, PATCHES.flatten(2, 3)], dim=2)
+    tokens = torch.cat([PREFIX, frames.flatten(1, 2)], dim=1)
+    return TokenGrid(tokens, (5, 7, 6), num_prefix=3, num_frame_prefix=2), own, frames
+
+
+def test_class_tokens_of_frames_stand_before_their_patches():
+    grid, own, frames = frames_with_class_tokens()
+    assert torch.equal(grid.patches, PATCHES)
+    assert torch.equal(grid.frames, frames)
+    assert torch.equal(grid.frames[:, :, :2], own)
+    assert repr(grid) == "TokenGrid(b=2, tokens=3 + 5×(2 + 7×6), c=8)"
+
+
+def test_class_tokens_of_frames_go_with_their_frame():
+    grid, own, _ = frames_with_class_tokens()
+    kept = [[0, 2, 4], [1, 2, 3]]
+    patches = [[f * 42 + place for f in frames for place in (5, 9)] for frames in kept]
+    smaller = grid.pick(torch.tensor(patches), (3, 1, 2))
+    for clip, frames in enumerate(kept):
+        assert torch.equal(smaller.prefix[clip], PREFIX[clip])
+        assert torch.equal(smaller.frames[clip, :, :2], own[clip, frames])
+        assert torch.equal(smaller.patches[clip, :, 0, 0], PATCHES[clip, frames, 0, 5])
+        assert torch.equal(smaller.patches[clip, :, 0, 1], PATCHES[clip, frames, 1, 3])
+
+
+def test_other_patches_leave_the_class_tokens_of_frames():
+    grid, own, _ = frames_with_class_tokens()
+    smaller = grid.with_patches(PATCHES[:, :, 2:4, :5])
+    assert smaller.thw == (5, 2, 5) and torch.equal(smaller.patches, PATCHES[:, :, 2:4, :5])
+    assert torch.equal(smaller.frames[:, :, :2], own) and torch.equal(smaller.prefix, PREFIX)
+
+
+def test_frames_without_room_for_their_class_tokens_are_refused():
+    with pytest.raises(ValueError, match="0 prefix tokens and 1 per frame makes 10 tokens, got 8"):
+        TokenGrid(torch.zeros(1, 8, 4), (2, 2, 2), num_frame_prefix=1)

@@ -7,22 +7,28 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from tokenselect.ops.pick import keep_prefix, pick_rows
+
 
 @dataclass(frozen=True)
 class TokenGrid:
     """Tokens of a clip: `num_prefix` class tokens, then t·h·w patches in (t, h, w) order.
 
+    Models that encode each frame on its own have class tokens per frame: `num_frame_prefix` of
+    them stand in front of each frame's patches, and go with their frame.
+
     A backbone's blocks and every selector map a `TokenGrid` to a `TokenGrid`; neither knows the
     other.
 
     Attributes:
-        tokens: (b, p + t·h·w, c).
+        tokens: (b, p + t·h·w, c), or (b, p + t·(f + h·w), c) with f prefix tokens per frame.
         thw: frames, rows and columns of the patches.
         num_prefix: p, the class tokens in front; selection leaves them alone.
         class_attention: (b, t, h, w) attention of the class token in the block before, or None
             where it was not asked for; only the attention baseline reads it.
         positions: (b, t·h·w) place of each patch in the grid before any selection, or None for
             models whose tokens carry their place already, as most do.
+        num_frame_prefix: f, the class tokens in front of each frame.
     """
 
     tokens: Tensor
@@ -30,18 +36,23 @@ class TokenGrid:
     num_prefix: int = 0
     class_attention: Tensor | None = None
     positions: Tensor | None = None
+    num_frame_prefix: int = 0
 
     def __post_init__(self) -> None:
         if self.tokens.ndim != 3:
             raise ValueError(f"tokens must be (b, p + t·h·w, c), got {tuple(self.tokens.shape)}")
-        if min(self.thw) < 1 or self.num_prefix < 0:
-            raise ValueError(f"thw must be positive, got {self.thw} with {self.num_prefix} prefix")
-        t, h, w = self.thw
-        expected = self.num_prefix + t * h * w
-        if self.tokens.shape[1] != expected:
+        if min(self.thw) < 1 or self.num_prefix < 0 or self.num_frame_prefix < 0:
             raise ValueError(
-                f"thw {self.thw} with {self.num_prefix} prefix tokens makes {expected} tokens, "
-                f"got {self.tokens.shape[1]}"
+                f"thw must be positive, got {self.thw} with {self.num_prefix} prefix tokens and "
+                f"{self.num_frame_prefix} per frame"
+            )
+        t, h, w = self.thw
+        expected = self.num_prefix + t * (self.num_frame_prefix + h * w)
+        if self.tokens.shape[1] != expected:
+            per_frame = f" and {self.num_frame_prefix} per frame" if self.num_frame_prefix else ""
+            raise ValueError(
+                f"thw {self.thw} with {self.num_prefix} prefix tokens{per_frame} makes "
+                f"{expected} tokens, got {self.tokens.shape[1]}"
             )
 
     @classmethod
@@ -59,9 +70,19 @@ class TokenGrid:
         return self.tokens[:, : self.num_prefix]
 
     @property
+    def frames(self) -> Tensor:
+        """(b, t, f + h·w, c) tokens of each frame, those in front of its patches included; a view.
+
+        Frames as a whole are moved, mixed and handed to models that encode each one on its own.
+        """
+        return self.tokens[:, self.num_prefix :].unflatten(1, (self.thw[0], -1))
+
+    @property
     def patches(self) -> Tensor:
         """(b, t, h, w, c) patches, a view."""
-        return self.tokens[:, self.num_prefix :].unflatten(1, self.thw)
+        if not self.num_frame_prefix:
+            return self.tokens[:, self.num_prefix :].unflatten(1, self.thw)
+        return self.frames[:, :, self.num_frame_prefix :].unflatten(2, self.thw[1:])
 
     def with_tokens(self, tokens: Tensor, thw: tuple[int, int, int] | None = None) -> TokenGrid:
         """Return a grid of other tokens, same prefix; what was known of the old is dropped."""
@@ -70,7 +91,39 @@ class TokenGrid:
 
     def with_patches(self, patches: Tensor) -> TokenGrid:
         """Return a grid of other (b, t, h, w, c) patches behind the same prefix tokens."""
-        return TokenGrid.from_patches(patches, self.prefix)
+        if not self.num_frame_prefix:
+            return TokenGrid.from_patches(patches, self.prefix)
+        own = self.frames[:, :, : self.num_frame_prefix]
+        frames = torch.cat([own, patches.flatten(2, 3)], dim=2)
+        return self.with_frames(frames, (patches.shape[2], patches.shape[3]))
+
+    def with_frames(self, frames: Tensor, hw: tuple[int, int] | None = None) -> TokenGrid:
+        """Return a grid of other (b, t, f + h·w, c) frames behind the same prefix tokens."""
+        tokens = frames.flatten(1, 2)
+        if self.num_prefix:
+            tokens = torch.cat([self.prefix, tokens], dim=1)
+        return self.with_tokens(tokens, (frames.shape[1], *(hw or self.thw[1:])))
+
+    def pick(self, patches: Tensor, thw: tuple[int, int, int]) -> TokenGrid:
+        """Keep some patches, with their positions, and the prefix tokens of the frames kept.
+
+        Args:
+            patches: (b, k) which, in their new order: frame by frame where frames have prefixes.
+            thw: the smaller grid; its product is k.
+        """
+        rows = keep_prefix(patches, self.num_prefix)
+        if self.num_frame_prefix:
+            rows = keep_prefix(self._rows_with_frame_prefix(patches, thw[0]), self.num_prefix)
+        return self.with_tokens(pick_rows(self.tokens, rows), thw).placed_by(self, patches)
+
+    def _rows_with_frame_prefix(self, patches: Tensor, t: int) -> Tensor:
+        """Turn (b, k) patches into their rows behind the prefix, each frame's own prefix first."""
+        f, n = self.num_frame_prefix, self.thw[1] * self.thw[2]
+        frame, place = patches // n, patches % n
+        inside = (frame * (f + n) + f + place).unflatten(1, (t, -1))  # (b, t, k/t)
+        start = frame.unflatten(1, (t, -1))[:, :, :1] * (f + n)  # (b, t, 1)
+        own = start + torch.arange(f, device=patches.device)
+        return torch.cat([own, inside], dim=2).flatten(1)
 
     def placed_by(self, source: TokenGrid, patches: Tensor) -> TokenGrid:
         """Take over the positions, if any, of the (b, k) patches of `source` that are kept here."""
@@ -82,4 +135,7 @@ class TokenGrid:
         b, _, c = self.tokens.shape
         t, h, w = self.thw
         prefix = f"{self.num_prefix} + " if self.num_prefix else ""
-        return f"TokenGrid(b={b}, tokens={prefix}{t}×{h}×{w}, c={c})"
+        frame = f"{h}×{w}"
+        if self.num_frame_prefix:
+            frame = f"({self.num_frame_prefix} + {frame})"
+        return f"TokenGrid(b={b}, tokens={prefix}{t}×{frame}, c={c})"

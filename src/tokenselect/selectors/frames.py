@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tokenselect.grid import TokenGrid
-from tokenselect.ops.pick import frame_patches, keep_prefix, pick_rows
+from tokenselect.ops.pick import frame_patches, pick_rows
 from tokenselect.ops.topk_hard import hard_topk
 from tokenselect.selectors.selector import Selector
 
@@ -26,26 +26,24 @@ class FrameSelector(Selector):
         patches = frame_patches(indices, h * w)  # (b, k·n)
         indicator = self.relax(scores, keep)  # (b, k, t)
         if indicator is not None:
-            blended = grid.with_patches(blend_frames(grid.patches, indicator))
+            blended = grid.with_frames(blend_frames(grid.frames, indicator))
             return blended.placed_by(grid, patches)
-        rows = keep_prefix(patches, grid.num_prefix)
-        kept = grid.with_tokens(pick_rows(grid.tokens, rows), (keep, h, w))
-        kept = kept.placed_by(grid, patches)
+        kept = grid.pick(patches, (keep, h, w))
         if grid.class_attention is None:
             return kept
         attention = pick_rows(grid.class_attention.flatten(2), indices).unflatten(2, (h, w))
         return replace(kept, class_attention=attention)  # a region may be chosen by it next
 
 
-def blend_frames(patches: Tensor, indicator: Tensor) -> Tensor:
+def blend_frames(frames: Tensor, indicator: Tensor) -> Tensor:
     """Mix frames by a soft indicator.
 
     Args:
-        patches: (b, t, h, w, c).
+        frames: (b, t, ..., c).
         indicator: (b, k, t).
 
     Returns:
-        (b, k, h, w, c).
+        (b, k, ..., c).
     """
-    frames = patches.flatten(2)  # (b, t, h·w·c)
-    return torch.matmul(indicator.to(frames.dtype), frames).unflatten(2, patches.shape[2:])
+    flat = frames.flatten(2)
+    return torch.matmul(indicator.to(flat.dtype), flat).unflatten(2, frames.shape[2:])

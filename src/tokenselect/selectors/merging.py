@@ -34,7 +34,7 @@ class FrameMerger(Selector):
         self.record(grid, shares.amax(dim=1).float(), indices)
         if keep == t:
             return grid
-        merged = grid.with_patches(blend_frames(grid.patches, shares))
+        merged = grid.with_frames(blend_frames(grid.frames, shares))
         return merged.placed_by(grid, frame_patches(indices, h * w))
 
 

@@ -2,7 +2,7 @@
 
 from tokenselect.grid import TokenGrid
 from tokenselect.ops.anchors import Pair, blend_anchors, corners_of, default_stride
-from tokenselect.ops.pick import keep_prefix, pick_rows, region_patches
+from tokenselect.ops.pick import region_patches
 from tokenselect.ops.topk_hard import hard_topk
 from tokenselect.plan import Site
 from tokenselect.selectors.relaxation import Relaxation
@@ -47,6 +47,4 @@ class RegionSelector(Selector):
         if indicator is not None:
             blended = blend_anchors(grid.patches, indicator.squeeze(2), side, stride)
             return grid.with_patches(blended).placed_by(grid, patches)
-        rows = keep_prefix(patches, grid.num_prefix)
-        kept = grid.with_tokens(pick_rows(grid.tokens, rows), (t, *side))
-        return kept.placed_by(grid, patches)
+        return grid.pick(patches, (t, *side))

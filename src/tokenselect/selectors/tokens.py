@@ -3,7 +3,6 @@
 import torch
 
 from tokenselect.grid import TokenGrid
-from tokenselect.ops.pick import keep_prefix, pick_rows
 from tokenselect.ops.topk_hard import hard_topk
 from tokenselect.selectors.selector import Selector
 
@@ -31,9 +30,7 @@ class TokenSelector(Selector):
             frames = grid.patches.flatten(2, 3)  # (b, t, n, c)
             blended = torch.matmul(indicator.to(frames.dtype), frames).unflatten(2, side)
             return grid.with_patches(blended).placed_by(grid, patches)
-        rows = keep_prefix(patches, grid.num_prefix)
-        kept = grid.with_tokens(pick_rows(grid.tokens, rows), (t, *side))
-        return kept.placed_by(grid, patches)
+        return grid.pick(patches, (t, *side))
 
 
 class ClipTokenSelector(Selector):
@@ -51,6 +48,4 @@ class ClipTokenSelector(Selector):
             return grid
         scores = self.scoring.score_map(grid).flatten(1)  # (b, t·n)
         patches = hard_topk(scores, keep)  # (b, k)
-        rows = keep_prefix(patches, grid.num_prefix)
-        kept = grid.with_tokens(pick_rows(grid.tokens, rows), (t, *side))
-        return kept.placed_by(grid, patches)
+        return grid.pick(patches, (t, *side))
