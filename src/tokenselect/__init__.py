@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from tokenselect.grid import TokenGrid
     from tokenselect.inference.memory import optimize_for_inference
     from tokenselect.insertion import (
+        KeptTokens,
         insert_selectors,
+        record_kept,
         record_selections,
         remove_selectors,
         set_plan,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "KeptTokens",
     "Selection",
     "SelectionPlan",
     "Site",
@@ -36,6 +39,7 @@ __all__ = [
     "load_model",
     "load_weights",
     "optimize_for_inference",
+    "record_kept",
     "record_selections",
     "remove_selectors",
     "save_model",
@@ -45,6 +49,7 @@ __all__ = [
 ]
 
 _HOME_OF = {
+    "KeptTokens": "insertion",
     "Selection": "selectors",
     "SelectionPlan": "plan",
     "Site": "plan",
@@ -55,6 +60,7 @@ _HOME_OF = {
     "load_model": "checkpoints.model",
     "load_weights": "weights",
     "optimize_for_inference": "inference.memory",
+    "record_kept": "insertion",
     "record_selections": "insertion",
     "remove_selectors": "insertion",
     "save_model": "checkpoints.model",

@@ -131,6 +131,14 @@ class TokenGrid:
             return self
         return replace(self, positions=source.positions.gather(1, patches))
 
+    def placed(self) -> TokenGrid:
+        """Number the patches, if they have no positions yet."""
+        if self.positions is not None:
+            return self
+        t, h, w = self.thw
+        places = torch.arange(t * h * w, device=self.tokens.device)
+        return replace(self, positions=places.expand(self.tokens.shape[0], -1))
+
     def __repr__(self) -> str:
         b, _, c = self.tokens.shape
         t, h, w = self.thw

@@ -1,8 +1,9 @@
 """Selection plans: where tokens are selected and how many stay, as text and as values.
 
 `T0_0.6-S4_0.9` reads: keep 0.6 of the frames before block 0, then one region of 0.9 of each frame
-before block 4. Exact counts are written `T0=5-S4=13x13`; the paper's own writing (section 4.1),
-`MViT-B16-T^0_{0.4}-S^4_{0.6}`, is read too.
+before block 4. In a model of 12 blocks `T12_0.5` selects after the last one, before what follows:
+a head, a merger, a language model. Exact counts are written `T0=5-S4=13x13`; the paper's own
+writing (section 4.1), `MViT-B16-T^0_{0.4}-S^4_{0.6}`, is read too.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Site:
 
     Attributes:
         kind: "T" keeps frames of the clip, "S" one region of each frame.
-        block: the selection runs before this block.
+        block: the selection runs before this block; the number of blocks, one more than the last
+            of them, is the site after the last block.
         keep: a ratio in (0, 1] as a float; or exactly this many frames (an int, for "T"), or this
             many rows and columns (a pair, for "S").
     """
@@ -134,13 +136,14 @@ class SelectionPlan:
         self.check_blocks(len(starts), unit="stage")
         return SelectionPlan(tuple(Site(s.kind, starts[s.block], s.keep) for s in self.sites))
 
-    def check_blocks(self, num_blocks: int, *, unit: str = "block") -> None:
-        """Refuse a site beyond the last block."""
+    def check_blocks(self, num_blocks: int, *, unit: str = "block", has_end: bool = False) -> None:
+        """Refuse a site beyond the last block; with `has_end`, one right after it is allowed."""
+        end = f", and {num_blocks} is after the last" if has_end else ""
         for site in self.sites:
-            if site.block >= num_blocks:
+            if site.block >= num_blocks + has_end:
                 raise ValueError(
                     f"site {site} is before {unit} {site.block}, but the model has "
-                    f"{num_blocks} {unit}s (0 to {num_blocks - 1})"
+                    f"{num_blocks} {unit}s (0 to {num_blocks - 1}{end})"
                 )
 
     def __iter__(self) -> Iterator[Site]:

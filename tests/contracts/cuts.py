@@ -50,6 +50,8 @@ def run_own(model: nn.Module, video: Tensor, cuts: Cuts) -> Tensor:
         if index in cuts:
             grid = TokenGrid.from_patches(cuts[index].of(grid.patches), grid.prefix)
         grid = block(grid)
+    if len(model.blocks) in cuts:
+        grid = TokenGrid.from_patches(cuts[len(model.blocks)].of(grid.patches), grid.prefix)
     return model.head(grid)
 
 
@@ -61,6 +63,8 @@ def run_torchvision_mvit(model: nn.Module, video: Tensor, cuts: Cuts) -> Tensor:
         if index in cuts:
             tokens, thw = cut_tokens(tokens, thw, cuts[index], num_prefix=1)
         tokens, thw = block(tokens, thw)
+    if len(model.blocks) in cuts:
+        tokens, _ = cut_tokens(tokens, thw, cuts[len(model.blocks)], num_prefix=1)
     return model.head(model.norm(tokens)[:, 0])
 
 
@@ -72,6 +76,8 @@ def run_pytorchvideo_mvit(model: nn.Module, video: Tensor, cuts: Cuts) -> Tensor
         if index in cuts:
             tokens, thw = cut_tokens(tokens, thw, cuts[index], num_prefix=num_prefix)
         tokens, thw = block(tokens, list(thw))
+    if len(model.blocks) in cuts:
+        tokens, _ = cut_tokens(tokens, thw, cuts[len(model.blocks)], num_prefix=num_prefix)
     return model.head(model.norm_embed(tokens))
 
 
@@ -87,6 +93,8 @@ def run_slowfast_mvit(model: nn.Module, videos: list[Tensor], cuts: Cuts) -> Ten
         if index in cuts:
             tokens, thw = cut_tokens(tokens, thw, cuts[index], num_prefix=1)
         tokens, thw = block(tokens, list(thw))
+    if len(model.blocks) in cuts:
+        tokens, _ = cut_tokens(tokens, thw, cuts[len(model.blocks)], num_prefix=1)
     return model.head(model.norm(tokens)[:, 0])
 
 
@@ -100,6 +108,7 @@ def run_swin3d(model: nn.Module, video: Tensor, cuts: Cuts) -> Tensor:
         for block in stage:
             patches = block(cuts[index].of(patches) if index in cuts else patches)
             index += 1
+    patches = cuts[index].of(patches) if index in cuts else patches
     return model.head(model.norm(patches).mean(dim=(1, 2, 3)))
 
 
@@ -110,6 +119,8 @@ def run_videomae(model: nn.Module, video: Tensor, cuts: Cuts) -> Tensor:
         if index in cuts:
             tokens, thw = cut_tokens(tokens, thw, cuts[index], num_prefix=0)
         tokens = layer(tokens)
+    if index + 1 in cuts:
+        tokens, _ = cut_tokens(tokens, thw, cuts[index + 1], num_prefix=0)
     return model.classifier(model.fc_norm(tokens.mean(1)))
 
 
@@ -120,6 +131,8 @@ def run_vivit(model: nn.Module, video: Tensor, cuts: Cuts) -> Tensor:
         if index in cuts:
             tokens, thw = cut_tokens(tokens, thw, cuts[index], num_prefix=1)
         tokens = layer(tokens)
+    if index + 1 in cuts:
+        tokens, _ = cut_tokens(tokens, thw, cuts[index + 1], num_prefix=1)
     return model.classifier(model.vivit.layernorm(tokens)[:, 0])
 
 
@@ -152,6 +165,7 @@ def run_vjepa2(model: nn.Module, video: Tensor, cuts: Cuts) -> Tensor:
         is_seen = torch.zeros(tokens.shape[1], dtype=torch.bool)
         is_seen[left.flatten()] = True
         tokens = run_vjepa2_layer(layer, tokens, is_seen)
+    left = cuts[index + 1].of(left) if index + 1 in cuts else left
     tokens = encoder.layernorm(tokens)[:, left.flatten()]
     return model.classifier(model.pooler(tokens))
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from tests.contracts.cuts import Cut
 from tests.contracts.models import OWN, THIRD_PARTY, Case, logits_of
-from tokenselect import insert_selectors, record_selections, remove_selectors
+from tokenselect import insert_selectors, record_kept, record_selections, remove_selectors
+from tokenselect.adapters import find_adapter
 
 KEPT = (0, 2, 3)
 
@@ -53,6 +54,35 @@ def test_what_several_sites_keep_is_what_is_cut_by_hand(case):
     cuts = {0: Cut(frames=KEPT), 1: region, 2: Cut(frames=(0, 2))}
     by_hand = case.run_by_hand(remove_selectors(model), video, cuts)
     torch.testing.assert_close(found, by_hand, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_site_after_the_last_block_cuts_what_the_head_gets(case):
+    model, video = case.build(), case.video()
+    end = len(find_adapter(model).blocks(model))
+    by_hand = case.run_by_hand(model, video, {0: Cut(frames=KEPT), end: Cut(frames=(0, 2))})
+    insert_selectors(model, f"T0={len(KEPT)}-T{end}=2", method="uniform")
+    choose_frames(model, {"T0": KEPT, f"T{end}": (0, 2)})
+    with record_selections(model) as selections:
+        found = logits_of(model(video))
+    assert selections[f"T{end}"].thw_after[0] == 2
+    torch.testing.assert_close(found, by_hand, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_the_kept_mask_is_that_of_what_is_cut_by_hand(case):
+    model, video = case.build(), case.video()
+    rows, columns = case.region
+    insert_selectors(model, f"T0={len(KEPT)}-S0={rows}x{columns}", method="uniform", stride=(1, 1))
+    choose_frames(model, {"T0": KEPT})
+    choose_last_region(model, "S0")
+    with record_kept(model) as kept:
+        model(video)
+    _, h, w = kept[0].thw
+    everything = torch.arange(kept[0].mask[0].numel()).reshape(1, *kept[0].thw)
+    left = Cut(KEPT, rows=(h - rows, h), columns=(w - columns, w)).of(everything)
+    assert torch.equal(kept[0].indices, left.flatten(1).expand(2, -1))
+    assert torch.equal(everything[0][kept[0].mask[1]], left.flatten())
 
 
 @torch.no_grad()

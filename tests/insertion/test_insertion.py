@@ -181,7 +181,7 @@ def test_stages_can_be_counted_instead_of_blocks(video):
     [
         ("mvit_mini", "T0_0.6-Q4", {}, "'Q4'"),
         ("mvit_mini", "T0_1.6", {}, r"\(0, 1\], got 1.6"),
-        ("mvit_mini", "T8_0.5", {}, "the model has 8 blocks"),
+        ("mvit_mini", "T9_0.5", {}, r"8 blocks \(0 to 7, and 8 is after the last\)"),
         ("mvit_mini", "T0=5", {}, "asks for 5 frames, but there are only 4"),
         ("mvit_mini", "T0=2-T3=3", {}, "asks for 3 frames, but there are only 2"),
         ("mvit_mini", "S4=7x4", {}, "7×4 region of a 6×4 grid"),

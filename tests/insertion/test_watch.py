@@ -28,7 +28,7 @@ def test_the_watched_grids_are_those_of_the_plan(case, plan):
         assert entered[index] == thw
         thw = adapter.out_thw(block, thw)
     expected = follow_grids(adapter, model, SelectionPlan.of(plan))
-    assert entered == ([grid.kept for grid in expected] or entered)
+    assert entered == ([grid.kept for grid in expected[:-1]] or entered)
 
 
 @torch.no_grad()

@@ -3,14 +3,23 @@
 They are picked by the path of the model's class, so no host library is ever imported here.
 """
 
-from tokenselect.adapters.adapter import Adapter, Arguments, Removable, change_arguments
+from tokenselect.adapters.adapter import (
+    Adapter,
+    Arguments,
+    Removable,
+    begin_context,
+    change_arguments,
+    context_of,
+)
 from tokenselect.adapters.lookup import find_adapter, supported_models
 
 __all__ = [
     "Adapter",
     "Arguments",
     "Removable",
+    "begin_context",
     "change_arguments",
+    "context_of",
     "find_adapter",
     "supported_models",
 ]

@@ -59,6 +59,32 @@ def change_arguments(module: nn.Module, change: Change) -> RemovableHandle:
     return module.register_forward_pre_hook(ArgumentsHook(change), with_kwargs=True)
 
 
+CONTEXT = "token_context"  # named argument of the blocks, which ignore it
+
+
+def begin_context(arguments: Arguments) -> Arguments:
+    """Add an empty context, if there is none, to what a module hands on to its blocks by name.
+
+    A context is a dict that belongs to one forward and travels with its arguments, so forwards may
+    overlap, and a block that runs again in the backward pass finds the context of its own. Keep in
+    it what kept tokens need later: rotary tables, masks, bounds of sequences, places. Since a block
+    may run twice, what is stored must not depend on who ran last: use the number of tokens as key.
+
+    Hook it in with `change_arguments(encoder, begin_context)` from `Adapter.attach`.
+    """
+    return replace(arguments, named={CONTEXT: {}, **arguments.named})
+
+
+def context_of(arguments: Arguments) -> dict[Any, Any]:
+    """Give the context of the forward that a block's arguments belong to."""
+    if CONTEXT not in arguments.named:
+        raise RuntimeError(
+            "the model handed no context on to its blocks: the module that calls them must pass "
+            "named arguments on, as those of transformers 5 do, and have the hook begin_context"
+        )
+    return arguments.named[CONTEXT]
+
+
 class Removable(Protocol):
     """A change of a model that can be undone, such as a hook."""
 
@@ -96,6 +122,10 @@ class Adapter:
         """Give the width of the tokens that enter a block."""
         raise NotImplementedError
 
+    def out_channels(self, block: nn.Module) -> int:
+        """Give the width of the tokens that leave the last block."""
+        return self.channels(block)
+
     def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
         """Turn a block's arguments into a grid.
 
@@ -109,6 +139,37 @@ class Adapter:
     def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
         """Put a grid into a block's arguments."""
         raise NotImplementedError
+
+    def read_all(self, arguments: Arguments, thw: THW | None) -> Sequence[TokenGrid]:
+        """Turn a block's arguments into grids: one, but for models that pack videos of different
+        sizes into one sequence, where each video is a grid of its own."""
+        return (self.read(arguments, thw),)
+
+    def write_all(self, grids: Sequence[TokenGrid], arguments: Arguments) -> Arguments:
+        """Put the grids of `read_all`, made smaller, into a block's arguments."""
+        (grid,) = grids
+        return self.write(grid, arguments)
+
+    def end(self, model: nn.Module) -> nn.Module:
+        """Give the module whose output the site after the last block changes."""
+        return self.blocks(model)[-1]
+
+    def after(self, arguments: Arguments, output: Any) -> Arguments:
+        """Give the arguments that one more block would get: the site after the last block reads
+        and writes them.
+
+        Args:
+            arguments: what `end` was called with.
+            output: what it returned: the tokens, or a tuple that begins with what blocks take.
+        """
+        values = output if isinstance(output, tuple) else (output,)
+        return replace(arguments, positional=(*values, *arguments.positional[len(values) :]))
+
+    def output(self, arguments: Arguments, output: Any) -> Any:
+        """Turn `after`, with a smaller grid in it, back into what `end` returns."""
+        if isinstance(output, tuple):
+            return arguments.positional[: len(output)]
+        return arguments.positional[0]
 
     def embed_thw(self, model: nn.Module) -> THW | None:
         """Give the grid before block 0 for the model's usual input, or None if it is not known."""

@@ -8,7 +8,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import Adapter, Arguments, Removable, change_arguments
+from tokenselect.adapters.adapter import (
+    CONTEXT,
+    Adapter,
+    Arguments,
+    Removable,
+    begin_context,
+    change_arguments,
+    context_of,
+)
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW, SelectionPlan
 
@@ -173,14 +181,10 @@ def drop_mask(arguments: Arguments) -> Arguments:
     return arguments.put(1, "attention_mask", None)
 
 
-PLACES = "token_places"  # named argument of the layers, which ignore it
-
-
 class VJEPA2Adapter(HuggingFaceAdapter):
     """`transformers.VJEPA2Model` and `VJEPA2ForVideoClassification`; clips of any length.
 
-    Kept tokens keep the places they had. A dict that is new at every forward travels through the
-    layers and holds them by the number of tokens that are left.
+    Kept tokens keep the places they had: the context holds them by the number of tokens left.
     """
 
     is_sequence = True
@@ -191,7 +195,7 @@ class VJEPA2Adapter(HuggingFaceAdapter):
         tokens = arguments.get(0, "hidden_states")
         _, h, w = thw
         grid = TokenGrid(tokens, (tokens.shape[1] // (h * w), h, w))
-        places = arguments.named.get(PLACES, {}).get(tokens.shape[1])
+        places = arguments.named.get(CONTEXT, {}).get(tokens.shape[1])
         if places is None:  # nothing was dropped yet
             places = torch.arange(tokens.shape[1], device=tokens.device)
             places = places.expand(tokens.shape[0], -1)
@@ -204,7 +208,7 @@ class VJEPA2Adapter(HuggingFaceAdapter):
         if grid.tokens.shape[1] == before:
             return place_tokens(arguments)
         assert grid.positions is not None
-        places_of(arguments)[grid.tokens.shape[1]] = grid.positions
+        context_of(arguments)[grid.tokens.shape[1]] = grid.positions
         return place_tokens(arguments)
 
     def embed_thw(self, model: nn.Module) -> THW | None:
@@ -215,7 +219,7 @@ class VJEPA2Adapter(HuggingFaceAdapter):
     def attach(
         self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
     ) -> Sequence[Removable]:
-        """Send the dict of places along, and give them to the layers between the sites."""
+        """Begin a context, and give the places to the layers between the sites."""
         base = cast(Any, model.base_model)
         sites = {site.block for site in plan}
         layers = enumerate(self.blocks(model))
@@ -227,7 +231,7 @@ class VJEPA2Adapter(HuggingFaceAdapter):
         ]
 
     def begin(self, arguments: Arguments) -> Arguments:
-        """Add an empty dict of places to what the encoder hands to its layers."""
+        """Refuse frames of another size, whose places would be wrong, and begin a context."""
         video = arguments.get(0, "pixel_values_videos")
         side = self.config.crop_size
         if tuple(video.shape[-2:]) != (side, side):
@@ -235,22 +239,12 @@ class VJEPA2Adapter(HuggingFaceAdapter):
                 f"V-JEPA 2 places patches on frames of {side}×{side} pixels (config.crop_size), "
                 f"got {video.shape[-2]}×{video.shape[-1]}"
             )
-        return replace(arguments, named={**arguments.named, PLACES: {}})
-
-
-def places_of(arguments: Arguments) -> dict[int, Tensor]:
-    """Give the dict of this forward: number of tokens left to their (b, n) places."""
-    if PLACES not in arguments.named:
-        raise RuntimeError(
-            "the encoder of V-JEPA 2 handed no named arguments on to its layers; "
-            "transformers 5 does, other versions are not supported"
-        )
-    return arguments.named[PLACES]
+        return begin_context(arguments)
 
 
 def place_tokens(arguments: Arguments) -> Arguments:
     """Tell a layer the places of its tokens, once some were dropped."""
-    places = places_of(arguments).get(arguments.get(0, "hidden_states").shape[1])
+    places = context_of(arguments).get(arguments.get(0, "hidden_states").shape[1])
     return arguments if places is None else arguments.put(1, "position_mask", places)
 
 

@@ -2,10 +2,13 @@
 
 from tokenselect.insertion.control import set_plan, set_sigma
 from tokenselect.insertion.insert import insert_selectors, remove_selectors, selectors_of
+from tokenselect.insertion.kept import KeptTokens, record_kept
 from tokenselect.insertion.record import record_selections, watch_grids
 
 __all__ = [
+    "KeptTokens",
     "insert_selectors",
+    "record_kept",
     "record_selections",
     "remove_selectors",
     "selectors_of",

@@ -20,16 +20,17 @@ def follow_grids(adapter: Adapter, model: nn.Module, plan: SelectionPlan) -> lis
     """Follow the grid through a model, so that a count too large is refused now, not later.
 
     Returns:
-        One a block; empty for a model whose usual input is not known.
+        One per block and one for the site after the last; empty for a model whose usual input is
+        not known.
     """
     thw = adapter.embed_thw(model)
     if thw is None:
         return []
-    grids = []
-    for index, block in enumerate(adapter.blocks(model)):
+    grids: list[BlockGrid] = []
+    for index, block in enumerate((*adapter.blocks(model), None)):
         kept = thw
         for site in plan.before(index):
             kept = site.kept_thw(kept)
         grids.append(BlockGrid(thw, kept))
-        thw = adapter.out_thw(block, kept)
+        thw = kept if block is None else adapter.out_thw(block, kept)
     return grids

@@ -1,12 +1,13 @@
 """Insertion and removal of selectors."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 from torch import Tensor, nn
 
 from tokenselect.adapters import Adapter, Arguments, Removable, change_arguments, find_adapter
+from tokenselect.grid import TokenGrid
 from tokenselect.insertion.compiled_graphs import notice_hooks
 from tokenselect.insertion.grids import BlockGrid, follow_grids
 from tokenselect.ops.anchors import Pair
@@ -43,6 +44,9 @@ class SiteHook:
         selectors: in the order they run.
         thw: the grid before them, by the plan.
         probe: knows the class token's attention in the block before.
+
+    Attributes:
+        note: is told the grids before and after, each patch with its position; None as a rule.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class SiteHook:
         thw: THW | None,
         probe: AttentionProbe | None = None,
     ) -> None:
+        self.note: Callable[[Sequence[TokenGrid], Sequence[TokenGrid]], None] | None = None
         self.adapter = adapter
         self.selectors = list(selectors)
         self.thw = thw
@@ -59,13 +64,40 @@ class SiteHook:
 
     def __call__(self, arguments: Arguments) -> Arguments:
         """Give the block the smaller grid in place of the one it was called with."""
-        grid = self.adapter.read(arguments, self.thw)
+        grids = self.adapter.read_all(arguments, self.thw)
         if self.probe is not None:
-            grid = replace(grid, class_attention=self.probe.latest)
+            grids = [replace(grid, class_attention=self.probe.latest) for grid in grids]
             self.probe.latest = None
+        if self.note is None:
+            return self.adapter.write_all([self.select(grid) for grid in grids], arguments)
+        kept = [self.select(grid.placed()) for grid in grids]
+        self.note(grids, kept)
+        return self.adapter.write_all(kept, arguments)
+
+    def select(self, grid: TokenGrid) -> TokenGrid:
+        """Pass one grid through the selectors."""
         for selector in self.selectors:
             grid = selector(grid)
-        return self.adapter.write(grid, arguments)
+        return grid
+
+
+class EndHook:
+    """Forward hook on the last block: passes what it returns through the selectors after it.
+
+    Args:
+        hook: of the site after the last block.
+    """
+
+    def __init__(self, hook: SiteHook) -> None:
+        self.hook = hook
+
+    def __call__(
+        self, block: nn.Module, positional: tuple[Any, ...], named: dict[str, Any], output: Any
+    ) -> Any:
+        """Give the model the smaller grid in place of the one the block returned."""
+        adapter = self.hook.adapter
+        arguments = self.hook(adapter.after(Arguments(positional, named), output))
+        return adapter.output(arguments, output)
 
 
 CHILD = "token_selectors"
@@ -91,6 +123,7 @@ class TokenSelectors(nn.ModuleDict):
         self.adapter = adapter
         self.settings = settings
         self.handles: list[Removable] = []
+        self.site_hooks: list[SiteHook] = []
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Come back from a copy or a file, hooks and all."""
@@ -152,13 +185,13 @@ def insert_selectors(
     if count_stages:
         plan = plan.moved(reader.stage_starts(model))
     blocks = reader.blocks(model)
-    plan.check_blocks(len(blocks))
+    plan.check_blocks(len(blocks), has_end=True)
     grids = follow_grids(reader, model, plan)
     whole = follow_grids(reader, model, SelectionPlan())
     selectors = {
         site.label: build_selector(
             site,
-            channels=reader.channels(blocks[site.block]),
+            channels=_channels_at(reader, blocks, site),
             method=method,
             scorer=scorer,
             sigma=sigma,
@@ -198,6 +231,13 @@ def selectors_of(model: nn.Module) -> TokenSelectors | None:
     return getattr(model, CHILD, None)
 
 
+def _channels_at(adapter: Adapter, blocks: Sequence[nn.Module], site: Site) -> int:
+    """Give the width of the tokens at a site."""
+    if site.block == len(blocks):
+        return adapter.out_channels(blocks[-1])
+    return adapter.channels(blocks[site.block])
+
+
 def check_attention(
     adapter: Adapter, blocks: Sequence[nn.Module], selectors: Sequence[Selector]
 ) -> None:
@@ -234,6 +274,7 @@ def attach_hooks(model: nn.Module, selectors: TokenSelectors, grids: Sequence[Bl
     """
     adapter = selectors.adapter
     blocks = adapter.blocks(model)
+    selectors.site_hooks.clear()
     for index in sorted({site.block for site in selectors.plan}):
         here = selectors.before(index)
         probe = None
@@ -242,7 +283,13 @@ def attach_hooks(model: nn.Module, selectors: TokenSelectors, grids: Sequence[Bl
             before = blocks[index - 1].register_forward_hook(probe, with_kwargs=True)
             selectors.handles.append(before)
         hook = SiteHook(adapter, here, grids[index].given if grids else None, probe)
-        selectors.handles.append(change_arguments(blocks[index], hook))
+        if index == len(blocks):
+            end = adapter.end(model)
+            handle = end.register_forward_hook(EndHook(hook), with_kwargs=True)
+        else:
+            handle = change_arguments(blocks[index], hook)
+        selectors.handles.append(handle)
+        selectors.site_hooks.append(hook)
     if selectors.plan.sites:
-        kept = [grid.kept for grid in grids]
+        kept = [grid.kept for grid in grids[: len(blocks)]]
         selectors.handles.extend(adapter.attach(model, selectors.plan, kept))

@@ -66,7 +66,8 @@ def watch_grids(model: nn.Module) -> Iterator[list[THW]]:
     selectors = selectors_of(model)
     adapter = find_adapter(model) if selectors is None else selectors.adapter
     plan = SelectionPlan() if selectors is None else selectors.plan
-    blocks, expected = adapter.blocks(model), follow_grids(adapter, model, plan)
+    blocks = adapter.blocks(model)
+    expected = follow_grids(adapter, model, plan)[: len(blocks)]
     grids: list[THW] = []
     notes = [GridNote(adapter, grid.kept, grids) for grid in expected]
     notes = notes or [GridNote(adapter, None, grids)] * len(blocks)
