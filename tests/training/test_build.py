@@ -10,8 +10,12 @@ from tokenselect import models
 from tokenselect.cli.evaluate import evaluate
 from tokenselect.cli.train import run, train
 from tokenselect.data import write_video
+from tokenselect.training import build, teach
 from tokenselect.training.build import checkpoint_activations, load_trained
 from tokenselect.training.recipe import Recipe, recipe_from_dict
+from tokenselect.training.teach import teach_at_start
+
+DEFAULTS = teach.teach_selectors.__kwdefaults__
 
 SMALL = {
     "data": {"frames": 4, "size": 32, "train_clips": 8, "val_clips": 8, "workers": 0},
@@ -57,6 +61,30 @@ def test_a_dense_checkpoint_starts_a_model_with_selectors(tmp_path):
     start = {"plan": "T0_0.5", "weights": str(tmp_path / "dense")}
     train(small_recipe(tmp_path, name="selected", model=start))
     assert load_trained(tmp_path / "selected").plan == "T0_0.5"
+
+
+def test_a_dense_model_of_the_task_teaches_the_selectors_once(tmp_path, monkeypatch, caplog):
+    taught = []
+
+    def watch(model, **settings):
+        teach_at_start(model, **settings)
+        taught.append(model.token_selectors["T0"].scoring.network.score.weight.clone())
+
+    monkeypatch.setattr(build, "teach_at_start", watch)
+    monkeypatch.setattr(teach.teach_selectors, "__kwdefaults__", {**DEFAULTS, "steps": 2})
+    train(small_recipe(tmp_path, name="dense"))
+    start = {"plan": "T0_0.5", "scorer": "taught", "weights": str(tmp_path / "dense")}
+    recipe = small_recipe(tmp_path, name="selected", model=start)
+    train(recipe)
+    train(recipe, resume=True)
+    again = {**start, "weights": str(tmp_path / "selected")}  # its selectors are trained already
+    train(small_recipe(tmp_path, name="again", model=again))
+    assert len(taught) == 1 and taught[0].abs().sum() > 0
+
+
+def test_a_run_that_nothing_can_teach_says_so(tmp_path, caplog):
+    train(small_recipe(tmp_path, model={"plan": "T0_0.5", "scorer": "taught"}))
+    assert "the selectors begin untaught" in caplog.text
 
 
 def test_another_plan_at_the_trained_sites_takes_the_trained_selectors(tmp_path):

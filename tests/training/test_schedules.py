@@ -19,6 +19,14 @@ def test_sigma_never_falls_below_zero():
     assert SigmaSchedule(total_steps=3).at(7) == 0.0
 
 
+def test_sigma_can_reach_zero_before_the_end():
+    sigmas = SigmaSchedule(total_steps=20, start=0.3, end=0.6)
+    assert sigmas.at(0) == 0.3 and sigmas.at(6) == pytest.approx(0.15)
+    assert sigmas.at(11) > 0 and sigmas.at(12) == 0.0
+    with pytest.raises(ValueError, match="end must be in"):
+        SigmaSchedule(total_steps=20, end=0.0)
+
+
 def test_the_lr_starts_where_the_warm_up_does_and_peaks_at_its_end():
     assert LRS.at(0) == 1e-6
     assert LRS.at(5) == 1e-3

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch.utils.data import DataLoader, Subset
 
 from tokenselect.checkpoints.model import save_model
 from tokenselect.cli.evaluate import choose_clips
 from tokenselect.cli.progress import telling
 from tokenselect.training.build import TrainedModel, load_trained
-from tokenselect.training.data import ClipSet
 from tokenselect.training.distributed import default_device
-from tokenselect.training.saliency import Batch
-from tokenselect.training.teach import Lesson, teach_selectors
+from tokenselect.training.teach import Lesson, Shuffled, teach_selectors
 
 
 def teach(
@@ -61,7 +56,9 @@ def teach(
     place = torch.device(device) if device else default_device()
     trained = load_trained(checkpoint, plan="dense")
     found = choose_clips(trained.recipe.data, dataset, views="1x1", root=root, where=where)
-    batches = Batches(found, count=clips, batch_size=batch_size, workers=workers, seed=seed)
+    if clips is not None and clips < 5 * batch_size:
+        raise ValueError(f"clips must be at least 5 batches of {batch_size}, got {clips}")
+    batches = Shuffled(found, at_most=clips, batch_size=batch_size, workers=workers, seed=seed)
     model = trained.model.to(place)
     with telling("teaching") as tell, torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -71,27 +68,6 @@ def teach(
     save(trained, plan, out)
     show(lessons)
     Console().print(f"Written to {out}; `tokenselect evaluate {out} test` tests it.", markup=False)
-
-
-class Batches:
-    """The same batches of clips, in a shuffled order, each time they are gone through."""
-
-    def __init__(
-        self, clips: ClipSet, *, count: int | None, batch_size: int, workers: int, seed: int
-    ) -> None:
-        if count is not None and count < 5 * batch_size:
-            raise ValueError(f"clips must be at least 5 batches of {batch_size}, got {count}")
-        order = torch.randperm(len(clips), generator=torch.Generator().manual_seed(seed))
-        self.loader: DataLoader[Any] = DataLoader(
-            Subset(clips.dataset, order[:count].tolist()),
-            batch_size=batch_size,
-            num_workers=workers,
-            collate_fn=clips.collate,
-        )
-
-    def __iter__(self) -> Iterator[Batch]:
-        for videos, labels in self.loader:
-            yield videos.flatten(0, videos.ndim - 5), labels
 
 
 def save(trained: TrainedModel, plan: str, out: str) -> None:

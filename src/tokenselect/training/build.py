@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from tokenselect.checkpoints.model import describe_model, load_model
 from tokenselect.data import mix_clips
 from tokenselect.insertion import insert_selectors
 from tokenselect.models import create_model, find_weights
+from tokenselect.selectors.build import has_scorer
 from tokenselect.training.data import (
     ClipSet,
     EpochOrder,
@@ -34,11 +36,22 @@ from tokenselect.training.loop import Trainer
 from tokenselect.training.optimizer import LrSchedule, SigmaSchedule, build_optimizer
 from tokenselect.training.recipe import ModelRecipe, Recipe, recipe_from_dict
 from tokenselect.training.step import Precision
-from tokenselect.weights import load_weights
+from tokenselect.training.teach import teach_at_start
+from tokenselect.weights import LoadedWeights, load_weights
+from tokenselect.weights.load import HEAD, SELECTORS
+
+logger = logging.getLogger(__name__)
 
 
 def build_model(model: ModelRecipe, *, num_classes: int, frames: int, size: int) -> nn.Module:
     """Build a model with its selectors and its starting weights."""
+    return start_model(model, num_classes=num_classes, frames=frames, size=size)[0]
+
+
+def start_model(
+    model: ModelRecipe, *, num_classes: int, frames: int, size: int
+) -> tuple[nn.Module, LoadedWeights | None]:
+    """Build a model, and tell what was loaded into it."""
     built = create_model(model.name, num_classes=num_classes, frames=frames, size=size)
     insert_selectors(
         built,
@@ -47,9 +60,23 @@ def build_model(model: ModelRecipe, *, num_classes: int, frames: int, size: int)
         scorer=model.scorer,
         is_tokenwise=model.tokenwise,
     )
-    if model.weights is not None:
-        load_weights(built, find_weights(model.name, model.weights))
-    return built
+    if model.weights is None:
+        return built, None
+    return built, load_weights(built, find_weights(model.name, model.weights))
+
+
+def can_be_taught(model: ModelRecipe, loaded: LoadedWeights | None) -> bool:
+    """Tell whether a run begins from a dense model of its task, which can teach its selectors."""
+    if model.scorer != "taught" or model.plan == "dense" or not has_scorer(model.method):
+        return False
+    if loaded is None or any(name.startswith(HEAD) for name in loaded.initial):
+        logger.warning(
+            "the selectors begin untaught, as uniform selection, and may stay near it: "
+            "model.weights is not a dense model of these classes. Train one with --model.plan "
+            "dense first, and begin from it with --model.weights"
+        )
+        return False
+    return any(name.startswith(SELECTORS) for name in loaded.initial)
 
 
 @dataclass(frozen=True)
@@ -111,14 +138,27 @@ def build_learner(
     *,
     num_classes: int,
     steps_per_epoch: int,
+    teach: Callable[[nn.Module], object] | None = None,
     changes: Changes | None = None,
 ) -> Learner:
-    """Build what learns: model, optimizer, schedules."""
+    """Build what learns: model, optimizer, schedules.
+
+    Args:
+        recipe: of the run.
+        processes: this process's place.
+        num_classes: outputs of the model.
+        steps_per_epoch: optimizer steps.
+        teach: teaches the selectors of a model that begins as a dense one; None leaves them.
+        changes: to the model.
+    """
     schedule = recipe.schedule
     torch.manual_seed(recipe.seed)  # the same start in every process
-    model = build_model(
+    model, loaded = start_model(
         recipe.model, num_classes=num_classes, frames=recipe.data.frames, size=recipe.data.size
-    ).to(processes.device)
+    )
+    model.to(processes.device)
+    if teach is not None and can_be_taught(recipe.model, loaded):
+        teach(model)
     if changes is not None:
         changes.model(model)
     selects = hasattr(model, "token_selectors")
@@ -144,7 +184,9 @@ def build_learner(
             warmup_start=schedule.warmup_lr,
             end=schedule.min_lr,
         ),
-        sigmas=SigmaSchedule(total_steps=total_steps, start=schedule.sigma) if selects else None,
+        sigmas=SigmaSchedule(total_steps=total_steps, start=schedule.sigma, end=schedule.sigma_end)
+        if selects
+        else None,
         budgets=Budgets.of(recipe.model.budgets) if recipe.model.plan == ANY else None,
         mix=functools.partial(
             mix_clips,
@@ -160,9 +202,20 @@ def build_learner(
 
 
 def build_trainer(
-    recipe: Recipe, processes: Processes, *, changes: Changes | None = None
+    recipe: Recipe,
+    processes: Processes,
+    *,
+    is_new: bool = True,
+    changes: Changes | None = None,
 ) -> Trainer:
-    """Build a run, ready to start or to resume."""
+    """Build a run, ready to start or to resume.
+
+    Args:
+        recipe: of the run.
+        processes: this process's place.
+        is_new: the run has no checkpoint yet, so its selectors may have to be taught.
+        changes: to the model and the clips that the recipe gives.
+    """
     schedule = recipe.schedule
     clips = build_train_set(recipe.data, recipe.augmentation, seed=recipe.seed)
     val = build_test_set(recipe.data, "val")
@@ -182,6 +235,17 @@ def build_trainer(
         processes,
         num_classes=num_classes,
         steps_per_epoch=order.batches_per_epoch,
+        teach=functools.partial(
+            teach_at_start,
+            clips=clips,
+            held_out=val,
+            batch_size=schedule.batch_size // (processes.count * schedule.accumulation),
+            workers=recipe.data.workers,
+            seed=recipe.seed,
+            processes=processes,
+        )
+        if is_new
+        else None,
         changes=changes,
     )
     return Trainer(

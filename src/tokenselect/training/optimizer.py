@@ -10,14 +10,23 @@ from torch.optim import AdamW
 
 @dataclass(frozen=True, kw_only=True)
 class SigmaSchedule:
-    """Noise of the perturbed top-k: `start` at step 0, falling in a line to 0 at `total_steps`."""
+    """Noise of the perturbed top-k: `start` at step 0, falling in a line to 0.
+
+    It gets there after the share `end` of `total_steps`; behind it the weights learn from the hard
+    selection that they will see.
+    """
 
     total_steps: int
     start: float = 0.1  # paper, section 4.1
+    end: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.end <= 1:
+            raise ValueError(f"end must be in (0, 1], got {self.end}")
 
     def at(self, step: int) -> float:
         """Give σ during step `step`, counted from 0."""
-        return self.start * max(0.0, 1 - step / self.total_steps)
+        return self.start * max(0.0, 1 - step / (self.end * self.total_steps))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -177,6 +177,7 @@ class ScheduleRecipe:
         weight_decay: of matrices; vectors and tables are spared.
         clip_norm: largest norm of the gradient; None clips nothing.
         sigma: noise of the selection at the start; it falls in a line to 0.
+        sigma_end: share of the run after which it is 0; the weights then learn from hard selection.
         ema: decay of the averaged weights; None keeps no average.
     """
 
@@ -191,6 +192,7 @@ class ScheduleRecipe:
     weight_decay: float = 0.05
     clip_norm: float | None = 1.0
     sigma: float = 0.1
+    sigma_end: float = 1.0
     ema: float | None = None
 
 

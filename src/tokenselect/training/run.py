@@ -33,7 +33,7 @@ def train(
                 f"{recipe.folder} holds a run already: continue it with --resume, or give this "
                 "one another --name"
             )
-        trainer = build_trainer(recipe, processes, changes=changes)
+        trainer = build_trainer(recipe, processes, is_new=not has_begun, changes=changes)
         if resume:
             trainer.resume()
         wait_for_all()

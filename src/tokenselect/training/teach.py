@@ -7,20 +7,24 @@ better than evenly spread frames or the middle of the picture, those are kept.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Subset
 
 from tokenselect.insertion import insert_selectors, selectors_of, set_plan
 from tokenselect.ops.anchors import average_anchors, default_stride
 from tokenselect.plan import SelectionPlan, Site
 from tokenselect.selectors import Selector
 from tokenselect.selectors.taught import TaughtScoring
+from tokenselect.training.data import ClipSet
+from tokenselect.training.distributed import Processes
 from tokenselect.training.saliency import (
     Batch,
     Examples,
@@ -33,6 +37,9 @@ from tokenselect.training.saliency import (
     taught_selectors,
 )
 
+logger = logging.getLogger(__name__)
+
+TAUGHT_CLIPS, HELD_OUT_CLIPS = 4000, 1000  # of a run, at most
 TARGETS = ("label", "answer", "left-out")
 EVENNESS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -114,6 +121,61 @@ def teach_selectors(
         ]
     model.train(was_training)
     return lessons
+
+
+def teach_at_start(
+    model: nn.Module,
+    *,
+    clips: ClipSet,
+    held_out: ClipSet,
+    batch_size: int,
+    workers: int,
+    seed: int,
+    processes: Processes,
+) -> None:
+    """Teach a run's selectors before its first step; all processes end with the same ones.
+
+    Args:
+        model: a dense one's weights with selectors, on the device.
+        clips: of the training, as its first epoch draws them.
+        held_out: of the validation.
+        batch_size: clips at once.
+        workers: processes that load data.
+        seed: of the run.
+        processes: this process's place; the first one teaches.
+    """
+    if processes.is_main:
+        batches = [
+            Shuffled(found, at_most=count, batch_size=batch_size, workers=workers, seed=seed)
+            for found, count in ((clips, TAUGHT_CLIPS), (held_out, HELD_OUT_CLIPS))
+        ]
+        with torch.random.fork_rng():
+            shown, held = batches
+            lessons = teach_selectors(model, shown, held_out=held, seed=seed, tell=logger.info)
+        for lesson in lessons:
+            logger.info("%s was taught; %.0f %% uniform", lesson.site, 100 * lesson.evenness)
+    if processes.count > 1:
+        for value in taught_selectors(model).state_dict().values():
+            torch.distributed.broadcast(value, src=0)
+
+
+class Shuffled:
+    """Batches of some clips, the same ones in the same order each time they are gone through."""
+
+    def __init__(
+        self, clips: ClipSet, *, at_most: int | None, batch_size: int, workers: int, seed: int
+    ) -> None:
+        order = torch.randperm(len(clips), generator=torch.Generator().manual_seed(seed))
+        self.loader: DataLoader[Any] = DataLoader(
+            Subset(clips.dataset, order[:at_most].tolist()),
+            batch_size=batch_size,
+            num_workers=workers,
+            collate_fn=clips.collate,
+        )
+
+    def __iter__(self) -> Iterator[Batch]:
+        for videos, labels in self.loader:  # each of one view
+            yield videos.flatten(0, videos.ndim - 5)[labels >= 0], labels[labels >= 0]
 
 
 def _teach_site(
