@@ -16,15 +16,24 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.grid_clips import ASKED as WORDS
 from tokenselect.comparison.compare import run_comparison
 from tokenselect.comparison.job import Job
 from tokenselect.comparison.lines import Line, read_lines
 from tokenselect.comparison.planning import Comparison
+from tokenselect.training.data import PARTS
 from tokenselect.training.recipe import Recipe, read_recipe
 
 LINES = Path(__file__).parent / "tables"
 RESULTS = Path(__file__).parent / "results" / "tables"
 RECIPES = Path(__file__).parents[1] / "recipes"
+TUNED = {  # data → the plan in the name of its fine-tuning recipe
+    "synthetic": "T0_0.5-S4_0.5",
+    "lsa20": "T0_0.5-S4_0.5",
+    "gestures5": "T0_0.5-S4_0.5",
+    "grid": "T0_0.17",
+    "grid_cut": "T0_0.25",
+}
 UNTRAINED = ("free",)  # the dense weights are tested as they are
 WITH_DENSE = ("decisive",)  # the dense model is fine-tuned, too, to see what that alone gives
 UNSAID = ("--work", "--workers", "--repeats")  # no result depends on them
@@ -35,7 +44,10 @@ def main() -> None:
     """Fill the tables that were asked for, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tables", nargs="+", choices=TABLES)
-    parser.add_argument("--data", default="synthetic", choices=["synthetic", "lsa20", "gestures5"])
+    parser.add_argument("--data", default="synthetic", choices=list(TUNED))
+    parser.add_argument(
+        "--word", default="adverb", help="of GRID, that is asked for", choices=WORDS
+    )
     parser.add_argument("--model", default="mvit", choices=["mvit", "swin"])
     parser.add_argument("--root", help="folder of the videos")
     parser.add_argument("--dense", help="weights to start from; the dense run's last if not given")
@@ -51,14 +63,24 @@ def main() -> None:
 
 def choose_recipe(settings: argparse.Namespace) -> Recipe:
     """Read the fine-tuning of a data set and a model."""
-    path = RECIPES / f"{settings.data}_{settings.model}_T0_0.5-S4_0.5.yaml"
-    root = ["--data.root", settings.root] if settings.root else []
-    return read_recipe(path, root)
+    path = RECIPES / f"{settings.data}_{settings.model}_{TUNED[settings.data]}.yaml"
+    options = ["--data.root", settings.root] if settings.root else []
+    if settings.data.startswith("grid"):
+        options += ["--data.table.label", settings.word]
+    if settings.data == "grid_cut":
+        options += [f"--data.{part}.annotations=cut_{settings.word}.tsv" for part in PARTS]
+    return read_recipe(path, options)
+
+
+def name_data(settings: argparse.Namespace) -> str:
+    """Name the data, with the word that is asked for where there are several."""
+    return f"{settings.data}_{settings.word}" if "grid" in settings.data else str(settings.data)
 
 
 def fill(table: str, recipe: Recipe, settings: argparse.Namespace) -> None:
     """Train and test what is missing of a table, then write it."""
-    folder = settings.work / f"{settings.data}_{settings.model}"
+    name = f"{name_data(settings)}_{settings.model}"
+    folder = settings.work / name
     dense = settings.dense or f"{recipe.model.weights}/last"  # its last weights, chosen by nothing
     wanted = Comparison(
         folder=folder,
@@ -71,13 +93,13 @@ def fill(table: str, recipe: Recipe, settings: argparse.Namespace) -> None:
     )
     run_comparison(
         wanted,
-        title=f"{table}: {recipe.model.name} on {settings.data}",
+        title=f"{table}: {recipe.model.name} on {name_data(settings)}",
         command=shlex.join(["python", "-m", "benchmarks.tables", table, *said(sys.argv[1:])]),
         workers=settings.workers,
         repeats=settings.repeats,
         on_done=tell,
     )
-    keep_results(folder, f"{settings.data}_{settings.model}_{table}")
+    keep_results(folder, f"{name}_{table}")
     print((folder / "comparison.md").read_text(), flush=True)
 
 

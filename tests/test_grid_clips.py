@@ -1,5 +1,6 @@
 """The command that makes the GRID recipes' data, on two sentences of noise."""
 
+import argparse
 import csv
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import grid_clips
+from benchmarks import grid_clips, tables
 from tokenselect.data import write_video
 from tokenselect.training.data import build_test_set, build_train_set
 from tokenselect.training.recipe import read_recipe
@@ -68,3 +69,12 @@ def test_the_recipes_read_what_was_made(made, name, tmp_path):
         video = clips.dataset[0].video
         assert video.shape == (1, 3, recipe.data.frames, 64, 64)
         assert video.mean(dim=2).abs().max() < 1e-5  # centred
+
+
+@pytest.mark.parametrize(("data", "table"), [("grid", "whole"), ("grid_cut", "cut_digit")])
+def test_a_table_of_another_word_reads_that_words_clips(data, table):
+    settings = argparse.Namespace(data=data, model="mvit", root="ROOT", word="digit")
+    recipe = tables.choose_recipe(settings)
+    assert recipe.data.table.label == "digit" and tables.name_data(settings) == f"{data}_digit"
+    assert recipe.data.test.annotations == f"{table}.tsv"
+    assert recipe.data.test.where == {"part": "test"}
