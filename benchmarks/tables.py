@@ -31,6 +31,7 @@ TUNED = {  # data → the plan in the name of its fine-tuning recipe
     "synthetic": "T0_0.5-S4_0.5",
     "lsa20": "T0_0.5-S4_0.5",
     "gestures5": "T0_0.5-S4_0.5",
+    "streams": "T0_0.17",
     "grid": "T0_0.17",
     "grid_cut": "T0_0.25",
 }
