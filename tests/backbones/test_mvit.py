@@ -97,6 +97,19 @@ def test_gradients_reach_every_parameter():
         assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
 
 
+def test_gradients_in_mixed_precision_are_near_those_in_single():
+    torch.manual_seed(0)
+    model = mvit_mini(num_classes=3, frames=4, size=32)
+    video, found = torch.randn(2, 3, 4, 32, 32), []
+    for enabled in (False, True):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            logits = model(video)
+        logits.float().logsumexp(dim=1).sum().backward()
+        found.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    assert torch.cosine_similarity(*found, dim=0) > 0.99
+
+
 def test_drop_path_leaves_whole_clips_out_in_training_only():
     drop = micro(drop_path=0.5).blocks[-1].drop_path
     branch = torch.ones(64, 3, 2)

@@ -59,7 +59,8 @@ class _ConvolveTokens(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        volume, kernel = ctx.saved_tensors
+        volume, weight = ctx.saved_tensors
+        volume, kernel = volume.to(grad.dtype), weight.to(grad.dtype)  # autocast made grad low
         thw = volume.shape[2:]
         pooled_thw = [-(-side // step) for side, step in zip(thw, ctx.stride, strict=True)]
         p = grad.shape[1] - math.prod(pooled_thw)
@@ -68,7 +69,8 @@ class _ConvolveTokens(torch.autograd.Function):
         grad_tokens[:, :p] = grad[:, :p]
         grad_volume = grad_tokens[:, p:].unflatten(1, thw).permute(0, 4, 1, 2, 3)
         _fill_input_gradient(grad_volume, grad_pooled, kernel, ctx.stride)
-        return grad_tokens, _weight_gradient(volume, grad_pooled, kernel, ctx.stride), None, None
+        grad_kernel = _weight_gradient(volume, grad_pooled, kernel, ctx.stride)
+        return grad_tokens, grad_kernel.to(weight.dtype), None, None
 
 
 def _to_volume(patches: Tensor, thw: Sequence[int]) -> Tensor:
