@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from tokenselect.inference.memory import optimize_for_inference
     from tokenselect.insertion import (
         KeptTokens,
+        count_tokens,
         insert_selectors,
         record_kept,
         record_selections,
         remove_selectors,
         set_plan,
         set_sigma,
+        shrink_inputs,
     )
     from tokenselect.models import create_model, list_models
     from tokenselect.plan import SelectionPlan, Site
@@ -33,6 +35,7 @@ __all__ = [
     "SelectionPlan",
     "Site",
     "TokenGrid",
+    "count_tokens",
     "create_model",
     "insert_selectors",
     "list_models",
@@ -45,6 +48,7 @@ __all__ = [
     "save_model",
     "set_plan",
     "set_sigma",
+    "shrink_inputs",
     "supported_models",
 ]
 
@@ -54,6 +58,7 @@ _HOME_OF = {
     "SelectionPlan": "plan",
     "Site": "plan",
     "TokenGrid": "grid",
+    "count_tokens": "insertion",
     "create_model": "models",
     "insert_selectors": "insertion",
     "list_models": "models",
@@ -66,6 +71,7 @@ _HOME_OF = {
     "save_model": "checkpoints.model",
     "set_plan": "insertion",
     "set_sigma": "insertion",
+    "shrink_inputs": "insertion",
     "supported_models": "adapters",
 }
 

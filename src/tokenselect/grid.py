@@ -29,6 +29,8 @@ class TokenGrid:
         positions: (b, t·h·w) place of each patch in the grid before any selection, or None for
             models whose tokens carry their place already, as most do.
         num_frame_prefix: f, the class tokens in front of each frame.
+        prompt: (b, m, c) features of the words that a language model is asked about the clip, or
+            None; only methods that look at the text read them.
     """
 
     tokens: Tensor
@@ -37,6 +39,7 @@ class TokenGrid:
     class_attention: Tensor | None = None
     positions: Tensor | None = None
     num_frame_prefix: int = 0
+    prompt: Tensor | None = None
 
     def __post_init__(self) -> None:
         if self.tokens.ndim != 3:
@@ -92,7 +95,8 @@ class TokenGrid:
     def with_patches(self, patches: Tensor) -> TokenGrid:
         """Return a grid of other (b, t, h, w, c) patches behind the same prefix tokens."""
         if not self.num_frame_prefix:
-            return TokenGrid.from_patches(patches, self.prefix)
+            grid = TokenGrid.from_patches(patches, self.prefix)
+            return grid if self.prompt is None else replace(grid, prompt=self.prompt)
         own = self.frames[:, :, : self.num_frame_prefix]
         frames = torch.cat([own, patches.flatten(2, 3)], dim=2)
         return self.with_frames(frames, (patches.shape[2], patches.shape[3]))

@@ -91,6 +91,12 @@ class Site:
             return self.frames_kept(t), h, w
         return t, *self.region_side(h, w)
 
+    def takes_all(self, thw: THW) -> bool:
+        """Tell whether a count asks for all there is, or more."""
+        if isinstance(self.keep, int):
+            return self.keep >= thw[0]
+        return isinstance(self.keep, tuple) and self.keep[0] >= thw[1] and self.keep[1] >= thw[2]
+
     def __str__(self) -> str:
         if isinstance(self.keep, float):
             return f"{self.label}_{self.keep:g}"

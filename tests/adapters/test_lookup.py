@@ -25,6 +25,15 @@ def test_models_are_listed_by_the_names_people_know(name):
     assert name in supported_models()
 
 
+def test_models_of_other_libraries_are_listed_with_versions():
+    known = supported_models()
+    assert known["transformers.Qwen2_5_VLForConditionalGeneration"] == "transformers 5.22"
+    assert [name for name, versions in known.items() if not versions] == [
+        "tokenselect.MViT",
+        "tokenselect.VideoSwin",
+    ]
+
+
 def test_an_unknown_model_is_refused_with_the_list_and_the_way_out():
     with pytest.raises(TypeError, match=r"no adapter for torch.*Linear; supported: ") as caught:
         find_adapter(nn.Linear(2, 2))

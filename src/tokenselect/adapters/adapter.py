@@ -103,9 +103,14 @@ class Adapter:
 
     Attributes:
         is_sequence: the blocks take any sequence of tokens; their grid is only a way to count them.
+        is_ragged: videos differ in size within a forward; a site that asks for more frames, rows
+            and columns than a video has keeps all of it.
+        reads_end_attention: at the site after the last block `read_all` fills in `class_attention`.
     """
 
     is_sequence = False
+    is_ragged = False
+    reads_end_attention = False
 
     def __init__(self, model: nn.Module) -> None:
         pass

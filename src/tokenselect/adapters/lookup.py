@@ -17,6 +17,7 @@ from tokenselect.adapters.mvit import (
     TorchvisionMViTAdapter,
 )
 from tokenselect.adapters.own import OwnAdapter
+from tokenselect.adapters.qwen_vl import QwenVLAdapter
 from tokenselect.adapters.torchvision_swin import TorchvisionSwinAdapter
 
 
@@ -29,12 +30,14 @@ class Family:
         module: where their classes are defined.
         classes: names of the classes there.
         names: what people call them; empty for the classes' own names at the top of the library.
+        versions: of the library that they were tested with; empty for our own.
     """
 
     adapter: type[Adapter]
     module: str
     classes: tuple[str, ...]
     names: tuple[str, ...] = ()
+    versions: str = ""
 
     @property
     def known_as(self) -> tuple[str, ...]:
@@ -43,9 +46,19 @@ class Family:
         return self.names or tuple(f"{library}.{name}" for name in self.classes)
 
 
-def _hugging_face(adapter: type[Adapter], name: str, model: str) -> Family:
+def _hugging_face(adapter: type[Adapter], name: str, *classes: str, versions: str) -> Family:
+    module = f"transformers.models.{name}.modeling_{name}"
+    return Family(adapter, module, classes, versions=f"transformers {versions}")
+
+
+def _classifier(adapter: type[Adapter], name: str, model: str, versions: str = "5") -> Family:
     classes = (f"{model}Model", f"{model}ForVideoClassification")
-    return Family(adapter, f"transformers.models.{name}.modeling_{name}", classes)
+    return _hugging_face(adapter, name, *classes, versions=versions)
+
+
+def _qwen(name: str, model: str, tower: str) -> Family:
+    classes = (f"{model}ForConditionalGeneration", f"{model}Model", tower)
+    return _hugging_face(QwenVLAdapter, name, *classes, versions="5.22")
 
 
 FAMILIES = (
@@ -56,36 +69,47 @@ FAMILIES = (
         "torchvision.models.video.mvit",
         ("MViT",),
         ("torchvision.models.video.mvit_v1_b", "torchvision.models.video.mvit_v2_s"),
+        versions="torchvision 0.28",
     ),
     Family(
         TorchvisionSwinAdapter,
         "torchvision.models.video.swin_transformer",
         ("SwinTransformer3d",),
         tuple(f"torchvision.models.video.swin3d_{size}" for size in "tsb"),
+        versions="torchvision 0.28",
     ),
-    _hugging_face(VideoMAEAdapter, "videomae", "VideoMAE"),
-    _hugging_face(TimesformerAdapter, "timesformer", "Timesformer"),
-    _hugging_face(VivitAdapter, "vivit", "Vivit"),
-    _hugging_face(VJEPA2Adapter, "vjepa2", "VJEPA2"),
+    _classifier(VideoMAEAdapter, "videomae", "VideoMAE", "4.57, 5"),
+    _classifier(TimesformerAdapter, "timesformer", "Timesformer", "4.57, 5"),
+    _classifier(VivitAdapter, "vivit", "Vivit"),
+    _classifier(VJEPA2Adapter, "vjepa2", "VJEPA2"),
+    _qwen("qwen2_vl", "Qwen2VL", "Qwen2VisionTransformerPretrainedModel"),
+    _qwen("qwen2_5_vl", "Qwen2_5_VL", "Qwen2_5_VisionTransformerPretrainedModel"),
+    _qwen("qwen3_vl", "Qwen3VL", "Qwen3VLVisionModel"),
     Family(
         PytorchvideoMViTAdapter,
         "pytorchvideo.models.vision_transformers",
         ("MultiscaleVisionTransformers",),
         ("pytorchvideo.models.create_multiscale_vision_transformers",),
+        versions="pytorchvideo 0.1.5 and its last commit",
     ),
     Family(
         SlowFastMViTAdapter,
         "slowfast.models.video_model_builder",
         ("MViT",),
         ("slowfast.models.MViT",),
+        versions="SlowFast at its last commit",
     ),
 )
 ADAPTERS = {f"{f.module}.{name}": f.adapter for f in FAMILIES for name in f.classes}
 
 
-def supported_models() -> list[str]:
-    """List the models that selectors can be inserted into, by the names people know."""
-    return [name for family in FAMILIES for name in family.known_as]
+def supported_models() -> dict[str, str]:
+    """List the models that selectors can be inserted into.
+
+    Returns:
+        The names people know to the versions of the library they were tested with.
+    """
+    return {name: family.versions for family in FAMILIES for name in family.known_as}
 
 
 def find_adapter(model: nn.Module) -> Adapter:

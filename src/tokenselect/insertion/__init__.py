@@ -3,10 +3,12 @@
 from tokenselect.insertion.control import set_plan, set_sigma
 from tokenselect.insertion.insert import insert_selectors, remove_selectors, selectors_of
 from tokenselect.insertion.kept import KeptTokens, record_kept
+from tokenselect.insertion.language import count_tokens, shrink_inputs
 from tokenselect.insertion.record import record_selections, watch_grids
 
 __all__ = [
     "KeptTokens",
+    "count_tokens",
     "insert_selectors",
     "record_kept",
     "record_selections",
@@ -14,5 +16,6 @@ __all__ = [
     "selectors_of",
     "set_plan",
     "set_sigma",
+    "shrink_inputs",
     "watch_grids",
 ]

@@ -77,7 +77,8 @@ class SiteHook:
     def select(self, grid: TokenGrid) -> TokenGrid:
         """Pass one grid through the selectors."""
         for selector in self.selectors:
-            grid = selector(grid)
+            if not (self.adapter.is_ragged and selector.site.takes_all(grid.thw)):
+                grid = selector(grid)
         return grid
 
 
@@ -245,6 +246,8 @@ def check_attention(
     for selector in selectors:
         if not selector.scoring.needs_class_attention:
             continue
+        if adapter.reads_end_attention and selector.site.block == len(blocks):
+            continue
         block = blocks[selector.site.block - 1]
         if not adapter.has_class_attention(block):
             raise ValueError(
@@ -278,7 +281,8 @@ def attach_hooks(model: nn.Module, selectors: TokenSelectors, grids: Sequence[Bl
     for index in sorted({site.block for site in selectors.plan}):
         here = selectors.before(index)
         probe = None
-        if any(selector.scoring.needs_class_attention for selector in here):
+        is_read = adapter.reads_end_attention and index == len(blocks)
+        if not is_read and any(selector.scoring.needs_class_attention for selector in here):
             probe = AttentionProbe(adapter, grids[index - 1].kept if grids else None)
             before = blocks[index - 1].register_forward_hook(probe, with_kwargs=True)
             selectors.handles.append(before)

@@ -13,6 +13,7 @@ from tokenselect.selectors.baselines import (
     StaticScoring,
     UniformScoring,
 )
+from tokenselect.selectors.for_language import DiversityScoring, RepeatScoring, TextScoring
 from tokenselect.selectors.frames import FrameSelector
 from tokenselect.selectors.merging import FrameMerger, TokenMerger
 from tokenselect.selectors.regions import RegionSelector
@@ -43,7 +44,11 @@ UNLEARNED: dict[str, Callable[[], Scoring]] = {
     "motion": MotionScoring,
     "novelty": NoveltyScoring,
     "rlt": RunLengthScoring,
+    "evs": RepeatScoring,
+    "diversity": DiversityScoring,
+    "text": TextScoring,
 }
+CLIP_WIDE = ("rlt", "evs", "diversity", "text")  # loose tokens of the clip, where blocks allow it
 WITHOUT_PARAMETERS = (*UNLEARNED, "merge")
 METHODS = (*LEARNED, "gumbel", "static", *WITHOUT_PARAMETERS)
 SCORERS = ("paper", "anchor-features", "released", "from-uniform", "taught")
@@ -82,12 +87,12 @@ def build_selector(
     """
     _check_names(site, method, scorer)
     is_loose = is_sequence and site.kind == "S" and not is_tokenwise
-    if method in ("merge", "rlt") and site.kind == "S" and not is_loose:
+    if method in ("merge", *CLIP_WIDE) and site.kind == "S" and not is_loose:
         _check_structure(site, method, is_tokenwise)
     if method == "merge":
         return FrameMerger(site) if site.kind == "T" else TokenMerger(site)
     scoring = _build_scoring(site, method, channels=channels, scorer=scorer, thw=thw)
-    if method == "rlt" and is_loose:
+    if method in CLIP_WIDE and is_loose:
         return ClipTokenSelector(site, scoring=scoring)
     relaxation: Relaxation | None = None
     if method in LEARNED or method == "static":
@@ -132,7 +137,7 @@ def _check_names(site: Site, method: str, scorer: str) -> None:
 
 def _check_structure(site: Site, method: str, is_tokenwise: bool) -> None:
     """Refuse the methods on loose tokens where the frames must stay frames."""
-    if method == "rlt" and is_tokenwise:
+    if method in CLIP_WIDE and is_tokenwise:
         return
     raise ValueError(
         f"method {method!r} takes tokens out of a frame one by one, got site {site} of a backbone "

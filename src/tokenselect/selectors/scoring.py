@@ -99,6 +99,7 @@ class Scoring(nn.Module):
     """What a selector asks for; a method answers `score_frames` and `score_map` at least."""
 
     needs_class_attention = False
+    needs_prompt = False
 
     def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
         """Score every frame: (b, t)."""
@@ -115,6 +116,10 @@ class Scoring(nn.Module):
     def score_patches(self, grid: TokenGrid, *, keep: int) -> Tensor:
         """Score every patch of each frame on its own: (b, t, n)."""
         return self.score_map(grid).flatten(2)
+
+    def score_clip(self, grid: TokenGrid, *, keep: int) -> Tensor:
+        """Score every patch among all of the clip: (b, t·n)."""
+        return self.score_map(grid).flatten(1)
 
 
 class LearnedScoring(Scoring):

@@ -46,6 +46,6 @@ class ClipTokenSelector(Selector):
         keep = t * side[0] * side[1]
         if side == (h, w):
             return grid
-        scores = self.scoring.score_map(grid).flatten(1)  # (b, t·n)
+        scores = self.scoring.score_clip(grid, keep=keep)  # (b, t·n)
         patches = hard_topk(scores, keep)  # (b, k)
         return grid.pick(patches, (t, *side))

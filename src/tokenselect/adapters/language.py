@@ -1,0 +1,248 @@
+"""Keeping a language model in step with its vision tower: fewer placeholders, the same places.
+
+The tower gives fewer tokens than the prompt has placeholders. `shrink` runs the tower, takes the
+placeholders of dropped tokens out of the prompt, and leaves every other token the 3-D position it
+had. Counts follow from the plan and the size of a video alone.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from tokenselect.adapters.adapter import CONTEXT, Arguments
+from tokenselect.adapters.packed import Packed
+from tokenselect.grid import TokenGrid
+
+FINAL, PROMPT, ATTENTION = "final", "prompt", "attention"  # keys of the context
+PIXELS = {"image": "pixel_values", "video": "pixel_values_videos"}
+GRIDS = {"image": "image_grid_thw", "video": "video_grid_thw"}
+ALONG = ("input_ids", "attention_mask", "mm_token_type_ids", "labels")  # as long as the prompt
+IGNORED_LABEL = -100
+
+TowerOf = Callable[[nn.Module], nn.Module]
+
+
+def shrink(
+    model: nn.Module,
+    inputs: Mapping[str, Any],
+    *,
+    tower_of: TowerOf,
+    prompt: Sequence[Tensor] | None = None,
+) -> dict[str, Any]:
+    """Run the tower and drop the placeholders of what it dropped.
+
+    Args:
+        model: a language model with selectors in its tower.
+        inputs: of its processor.
+        tower_of: finds the tower.
+        prompt: (m, c) features of each sample's prompt for methods that ask for them; None for
+            the embeddings of its words.
+
+    Returns:
+        Inputs for the model or its `generate`: the pixels are replaced by `mm_encoder_outputs`.
+    """
+    base = cast(Any, model.base_model)
+    text = _Prompt.of(base, inputs)
+    outputs: dict[str, Any] = {}
+    dropped = torch.zeros_like(text.ids, dtype=torch.bool)
+    for modality, name in PIXELS.items():
+        if inputs.get(name) is None:
+            continue
+        is_placeholder = text.types == (1 if modality == "image" else 2)
+        context = _ask(model, base, text, is_placeholder, inputs[GRIDS[modality]], prompt)
+        tower = cast(Any, tower_of(model))
+        pixels = inputs[name].type(tower.dtype)
+        sizes = inputs[GRIDS[modality]]
+        output = tower(pixels, grid_thw=sizes, return_dict=True, **{CONTEXT: context})
+        packed: Packed = context[FINAL]
+        _check_placeholders(modality, int(is_placeholder.sum()), packed)
+        dropped[is_placeholder] = ~packed.mask
+        outputs[modality] = _split(output, packed.lengths)
+    positions = inputs.get("position_ids")
+    if positions is None:
+        positions = _rope(base, text, inputs)
+    used = {*PIXELS.values(), *GRIDS.values(), "second_per_grid_ts", "position_ids", *ALONG}
+    others = {name: value for name, value in inputs.items() if name not in used}
+    shorter = text.without(dropped, positions, labels=inputs.get("labels"))
+    base.rope_deltas = _deltas(shorter)
+    return {**others, **shorter, "mm_encoder_outputs": outputs}
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """A batch of prompts: (b, l) ids, mask, and kinds of tokens (0 text, 1 image, 2 video)."""
+
+    ids: Tensor
+    mask: Tensor
+    types: Tensor
+    padding: int
+
+    @classmethod
+    def of(cls, base: Any, inputs: Mapping[str, Any]) -> "_Prompt":
+        ids = inputs.get("input_ids")
+        if ids is None:
+            raise ValueError("inputs must have input_ids: placeholders are found by them")
+        mask, types = inputs.get("attention_mask"), inputs.get("mm_token_type_ids")
+        config = base.config
+        if types is None:
+            types = (ids == config.image_token_id).int() + 2 * (ids == config.video_token_id).int()
+        padding = getattr(config.get_text_config(), "pad_token_id", None)
+        return cls(ids, torch.ones_like(ids) if mask is None else mask, types, padding or 0)
+
+    def without(
+        self, dropped: Tensor, positions: Tensor, *, labels: Tensor | None
+    ) -> dict[str, Tensor]:
+        """Take tokens out of each prompt and pad on the side where there was padding before."""
+        gone = dropped | (self.mask == 0)
+        length = int((~gone).sum(dim=1).max())
+        is_left = bool((self.mask[:, 0] == 0).any()) or not bool((self.mask == 0).any())
+        order = gone.int().argsort(dim=1, descending=is_left, stable=True)
+        order = order[:, -length:] if is_left else order[:, :length]
+        is_padding = gone.gather(1, order)
+        ids = self.ids.gather(1, order).masked_fill(is_padding, self.padding)
+        mask = (~is_padding).to(self.mask.dtype)
+        spatial = positions[-3:].gather(2, order.expand(3, -1, -1))
+        spatial = spatial.masked_fill(is_padding, 0)
+        along = (mask.long().cumsum(1) - 1).masked_fill(is_padding, 0)
+        shorter = {
+            "input_ids": ids,
+            "attention_mask": mask,
+            "mm_token_type_ids": self.types.gather(1, order).masked_fill(is_padding, 0),
+            "position_ids": torch.cat([along[None], spatial]),
+        }
+        if labels is not None:
+            shorter["labels"] = labels.gather(1, order).masked_fill(is_padding, IGNORED_LABEL)
+        return shorter
+
+
+def _rope(base: Any, text: _Prompt, inputs: Mapping[str, Any]) -> Tensor:
+    """Let the model number the tokens of the whole prompt: (3, b, l)."""
+    settings = {
+        "mm_token_type_ids": text.types,
+        "attention_mask": text.mask,
+        **{name: inputs.get(name) for name in (*GRIDS.values(), "second_per_grid_ts")},
+    }
+    known = inspect.signature(base.get_rope_index).parameters
+    settings = {name: value for name, value in settings.items() if name in known}
+    positions, _ = base.get_rope_index(text.ids, **settings)
+    return positions
+
+
+def _deltas(shorter: Mapping[str, Tensor]) -> Tensor:
+    """Give (b, 1) how far the next position is ahead of the number of tokens in the cache."""
+    mask, spatial = shorter["attention_mask"].bool(), shorter["position_ids"][1:]
+    last = spatial.masked_fill(~mask, -1).amax(dim=(0, 2))
+    return (last + 1 - mask.sum(dim=1))[:, None]
+
+
+def _check_placeholders(modality: str, found: int, packed: Packed) -> None:
+    if found != packed.total:
+        raise ValueError(
+            f"input_ids must have a placeholder for each {modality} token, {packed.total} by "
+            f"{GRIDS[modality]}, got {found}; were the inputs shrunk already?"
+        )
+
+
+def _split(output: Any, lengths: list[int]) -> Any:
+    """Split the tower's tokens by video, as the language model wants them."""
+    output.pooler_output = output.pooler_output.split(lengths)
+    features = getattr(output, "deepstack_features", None)
+    if features is not None:
+        output.deepstack_features = [feature.split(lengths) for feature in features]
+    return output
+
+
+def _ask(
+    model: nn.Module,
+    base: Any,
+    text: _Prompt,
+    is_placeholder: Tensor,
+    sizes: Tensor,
+    prompt: Sequence[Tensor] | None,
+) -> dict[Any, Any]:
+    """Begin the tower's context, with what the methods of the sites want to know of the prompt."""
+    selectors = cast(Any, getattr(model, "token_selectors", None))
+    scorings = [selector.scoring for selector in selectors.values()] if selectors else []
+    needs_text = any(scoring.needs_prompt for scoring in scorings)
+    needs_attention = any(scoring.needs_class_attention for scoring in scorings)
+    if not (needs_text or needs_attention):
+        return {}
+    ends = (sizes.prod(dim=1) // base.visual.spatial_merge_size**2).cumsum(0)
+    samples = is_placeholder.nonzero()[ends - 1, 0].tolist()  # which prompt each video is in
+    words = [ids[(kinds == 0) & (mask != 0)] for ids, kinds, mask in _rows(text)]
+    if prompt is None:
+        prompt = [base.get_input_embeddings()(ids) for ids in words]
+    features = [prompt[sample][None] for sample in samples]
+    context: dict[Any, Any] = {PROMPT: features}
+    if needs_attention:
+        context[ATTENTION] = partial(attend_from_text, base.language_model.layers[0])
+    return context
+
+
+def _rows(text: _Prompt) -> list[tuple[Tensor, Tensor, Tensor]]:
+    return list(zip(text.ids, text.types, text.mask, strict=True))
+
+
+def attend_from_text(layer: nn.Module, grids: Sequence[TokenGrid]) -> list[TokenGrid]:
+    """Give each grid the attention of its prompt's words in the language model's first layer.
+
+    It is that of the layer without the rotary embedding, averaged over words and heads.
+    """
+    parts = cast(Any, layer)
+    found = []
+    for grid in grids:
+        if grid.prompt is None or grid.prompt.shape[-1] != grid.tokens.shape[-1]:
+            found.append(grid)  # inside the tower, where there is no text yet
+            continue
+        attention = parts.self_attn
+        q = attention.q_proj(parts.input_layernorm(grid.prompt)).unflatten(
+            2, (-1, attention.head_dim)
+        )
+        k = attention.k_proj(parts.input_layernorm(grid.tokens)).unflatten(
+            2, (-1, attention.head_dim)
+        )
+        if hasattr(attention, "q_norm"):
+            q, k = attention.q_norm(q), attention.k_norm(k)
+        k = k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
+        logits = torch.einsum("bqhd,bkhd->bhqk", q, k).float() * attention.head_dim**-0.5
+        shares = logits.softmax(dim=-1).mean(dim=(1, 2))  # (1, n)
+        found.append(replace(grid, class_attention=shares.unflatten(1, grid.thw)))
+    return found
+
+
+class ShrinkHook:
+    """Forward pre-hook on a language model: shrinks inputs that have pixels; a plain object.
+
+    Args:
+        tower_of: finds the tower of the model.
+    """
+
+    def __init__(self, tower_of: TowerOf) -> None:
+        self.tower_of = tower_of
+
+    def __call__(
+        self, model: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Shrink them; the steps of `generate` after the first have no pixels."""
+        names = list(inspect.signature(model.forward).parameters)
+        inputs = {**dict(zip(names, positional, strict=False)), **named}
+        if all(inputs.get(name) is None for name in PIXELS.values()):
+            return None
+        if inputs.get("past_key_values") is not None:
+            refuse_whole_inputs(Arguments())
+        return (), shrink(model, inputs, tower_of=self.tower_of)
+
+
+def refuse_whole_inputs(arguments: Arguments) -> Arguments:
+    """Refuse a tower that is run by `generate` itself, whose prompt has placeholders for all."""
+    if CONTEXT not in arguments.named:
+        raise ValueError(
+            "the model's selectors drop visual tokens, and this prompt has placeholders for all of "
+            "them: call model.generate(**tokenselect.shrink_inputs(model, inputs))"
+        )
+    return arguments

@@ -1,0 +1,69 @@
+"""The inputs of a video-language model whose tower has selectors."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tokenselect.adapters.language import shrink
+from tokenselect.adapters.qwen_vl import QwenVLAdapter, tower_of
+from tokenselect.insertion.insert import TokenSelectors, selectors_of
+
+
+def shrink_inputs(
+    model: nn.Module, inputs: Mapping[str, Any], *, prompt: Sequence[Tensor] | None = None
+) -> dict[str, Any]:
+    """Run the vision tower and take the placeholders of the dropped tokens out of the prompt.
+
+    Kept tokens and words keep the 3-D positions they had. `model.generate` needs this step;
+    `model(**inputs)` takes it by itself.
+
+    Args:
+        model: Qwen2-VL, Qwen2.5-VL or Qwen3-VL with selectors.
+        inputs: of its processor: `input_ids`, `attention_mask`, `mm_token_type_ids`, pixels and
+            their grids; `labels` become shorter, too. Prompts may be padded.
+        prompt: (m, c) features of each sample's prompt, c the language model's width, for
+            method="text"; None for the embeddings of its words.
+
+    Returns:
+        Inputs with fewer placeholders, with `position_ids`, and with the tower's output as
+        `mm_encoder_outputs` in place of the pixels.
+    """
+    _selectors_of_language_model(model)
+    return shrink(model, inputs, tower_of=tower_of, prompt=prompt)
+
+
+def count_tokens(model: nn.Module, grid_thw: Tensor | Sequence[Sequence[int]]) -> list[int]:
+    """Count the tokens that the language model gets of each video, before any is encoded.
+
+    Counts follow from the plan and the size alone, so serving engines can reserve placeholders.
+
+    Args:
+        model: a video-language model or its tower, with selectors.
+        grid_thw: frames, rows and columns of patches of each video, as the processor gives them.
+    """
+    selectors = selectors_of(model)
+    if selectors is None or not isinstance(selectors.adapter, QwenVLAdapter):
+        raise ValueError(
+            "the model has no selectors in a vision tower: call insert_selectors first"
+        )
+    side, counts = selectors.adapter.side, []
+    for t, h, w in torch.as_tensor(grid_thw).tolist():
+        thw = (t, h // side, w // side)
+        for site in selectors.plan:
+            thw = thw if site.takes_all(thw) else site.kept_thw(thw)
+        counts.append(thw[0] * thw[1] * thw[2])
+    return counts
+
+
+def _selectors_of_language_model(model: nn.Module) -> TokenSelectors:
+    selectors = selectors_of(model)
+    if selectors is None:
+        raise ValueError("the model has no selectors: call insert_selectors(model, plan) first")
+    if not isinstance(selectors.adapter, QwenVLAdapter) or tower_of(model) is model:
+        raise TypeError(
+            f"shrink_inputs takes a video-language model, got {type(model).__name__}: insert the "
+            "selectors into the whole model, not into its vision tower"
+        )
+    return selectors
