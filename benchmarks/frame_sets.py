@@ -20,9 +20,9 @@ from rich.progress import track
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from tokenselect.checkpoints import load_model
 from tokenselect.grid import TokenGrid
 from tokenselect.selectors.scoring import ReleasedScorer, ReleasedScoring, middles
-from tokenselect.training.build import load_trained
 from tokenselect.training.data import ClipSet, build_test_set, build_train_set
 from tokenselect.training.recipe import read_recipe
 
@@ -64,7 +64,7 @@ def main() -> None:
     root = ["--data.root", settings.root] if settings.root else []
     recipe = read_recipe(RECIPES / f"{settings.data}_{settings.model}_dense.yaml", root)
     sets = list(combinations(range(recipe.data.frames // 2), settings.keep))
-    model = load_trained(settings.dense).model
+    model = load_model(settings.dense)
     tested = try_sets(model, build_test_set(recipe.data, "test"), sets)
     text = f"python -m benchmarks.frame_sets --data {settings.data} --model {settings.model}"
     text += f" --keep {settings.keep}"

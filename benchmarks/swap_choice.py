@@ -14,8 +14,8 @@ from rich.progress import track
 from torch import nn
 
 from tokenselect import insert_selectors, remove_selectors
+from tokenselect.checkpoints import load_model
 from tokenselect.comparison.job import measure_model
-from tokenselect.training.build import load_trained
 from tokenselect.training.data import build_test_set
 from tokenselect.training.recipe import read_recipe
 
@@ -58,7 +58,7 @@ def load_cell(runs: Path, plan: str, weights: str, seed: int) -> nn.Module:
     found = sorted(runs.glob(pattern), key=lambda run: run.stat().st_mtime)
     if not found:
         raise FileNotFoundError(f"no {pattern} in {runs}: run the table with this plan first")
-    return load_trained(found[-1] / "last").model
+    return load_model(found[-1] / "last")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ OUTSIDE = ("CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff")
 API = {
     "tokenselect": ["tokenselect"],
     "adapters": ["tokenselect.adapters"],
-    "checkpoints": ["tokenselect.checkpoints.model", "tokenselect.checkpoints.hub"],
+    "checkpoints": ["tokenselect.checkpoints", "tokenselect.checkpoints.hub"],
     "comparison": ["tokenselect.comparison"],
     "data": ["tokenselect.data", "tokenselect.data.clips", "tokenselect.data.synthetic"],
     "export": ["tokenselect.export"],

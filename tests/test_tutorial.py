@@ -56,5 +56,5 @@ def test_the_tutorial_can_be_followed(tmp_path, monkeypatch, capsys):
     opened, video = ProgramModel(tmp_path / "model.pt2"), torch.randn(3, 3, 8, 48, 48)
     assert opened.metadata["class_names"] == ["right-down", "right-up"]
     with torch.no_grad():
-        expected = load_model("runs/selected").model(video)
+        expected = load_model("runs/selected")(video)
         torch.testing.assert_close(opened(video), expected, rtol=0, atol=1e-5)

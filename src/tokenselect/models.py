@@ -1,9 +1,10 @@
 """Models by name: one dict from name to builder."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -18,6 +19,7 @@ from tokenselect.backbones.video_swin import (
 from tokenselect.insertion import insert_selectors
 from tokenselect.plan import SelectionPlan
 from tokenselect.weights import fetch_public, load_weights, public_weights
+from tokenselect.weights.public import is_repository
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "mvit_b16": mvit_b16,
@@ -46,6 +48,7 @@ def create_model(
     method: str = "stts",
     scorer: str = "paper",
     weights: str | Path | Mapping[str, Tensor] | None = None,
+    **kwargs: Any,
 ) -> nn.Module:
     """Build a model, insert selectors if there is a plan, and load weights if there are any.
 
@@ -60,28 +63,33 @@ def create_model(
         weights: the name of public ones, such as "kinetics400" (`tokenselect.weights.PUBLIC`); or
             a file, a run's folder or a state dict, of ours or of another framework. None leaves
             them random.
+        **kwargs: whatever else the model's builder takes, for example `drop_path`, `dropout` or
+            `fit_windows`.
     """
-    if name not in MODELS:
-        close = get_close_matches(name, MODELS, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"no model is called {name!r}{hint}; there are {', '.join(MODELS)}")
+    build = find_builder(name)
     if num_classes < 1:
         raise ValueError(f"num_classes must be at least 1, got {num_classes}")
+    taken = inspect.signature(build).parameters
+    unknown = [repr(key) for key in kwargs if key not in taken]
+    if unknown:
+        raise TypeError(f"{name} does not take {', '.join(unknown)}; it takes {', '.join(taken)}")
     plan = SelectionPlan.of(plan)
     asked = {"frames": frames, "size": size}
     given = {key: value for key, value in asked.items() if value is not None}
-    model = MODELS[name](num_classes=num_classes, **given)
-    model.settings = settings_of(name, model, num_classes)  # type: ignore[assignment]
+    model = build(num_classes=num_classes, **given, **kwargs)
     insert_selectors(model, plan, method=method, scorer=scorer)
     if weights is not None:
         load_weights(model, find_weights(name, weights))
     return model
 
 
-def settings_of(name: str, model: nn.Module, num_classes: int) -> dict[str, Any]:
-    """Give the plain values that build the model again, without selectors."""
-    frames, height, width = cast(tuple[int, int, int], model.default_input)
-    return {"name": name, "num_classes": num_classes, "frames": frames, "size": [height, width]}
+def find_builder(name: str) -> Callable[..., nn.Module]:
+    """Find what builds the model of this name."""
+    if name not in MODELS:
+        close = get_close_matches(name, MODELS, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"no model is called {name!r}{hint}; there are {', '.join(MODELS)}")
+    return MODELS[name]
 
 
 def find_weights(
@@ -89,7 +97,7 @@ def find_weights(
 ) -> str | Path | Mapping[str, Tensor]:
     """Turn the name of public weights into their file, downloaded if need be."""
     known = public_weights(name)
-    if isinstance(weights, Mapping) or Path(weights).exists():
+    if isinstance(weights, Mapping) or Path(weights).exists() or is_repository(weights):
         return weights
     if str(weights) in known:
         return fetch_public(known[str(weights)])

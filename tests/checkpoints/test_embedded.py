@@ -2,7 +2,8 @@
 
 import pytest
 
-from tokenselect.checkpoints.model import EMBEDDED, open_model
+from tokenselect.checkpoints import load_model, plan_of
+from tokenselect.checkpoints.files import EMBEDDED
 from tokenselect.data.sources import NUM_SAMPLES, open_sample, sample_label
 from tokenselect.inference.predict import predict_video
 
@@ -12,17 +13,18 @@ def test_it_is_small():
 
 
 @pytest.fixture(scope="module")
-def loaded():
-    return open_model()
+def model():
+    return load_model()
 
 
-def test_it_is_trained_with_its_selectors(loaded):
-    assert str(loaded.plan) == "T0_0.5-S4_0.5" and loaded.trained and loaded.notes == []
+def test_it_is_trained_with_its_selectors(model):
+    assert str(plan_of(model)) == "T0_0.5-S4_0.5"
+    assert model.info.trained and not model.info.notes
 
 
-def test_it_is_right_about_the_samples(loaded):
+def test_it_is_right_about_the_samples(model):
     right = 0
     for number in range(NUM_SAMPLES):
-        moment = predict_video(loaded.model, open_sample(number), rule=loaded.rule).moments[0]
-        right += loaded.class_names[int(moment.probabilities.argmax())] == sample_label(number)
+        moment = predict_video(model, open_sample(number)).moments[0]
+        right += model.info.id2label[int(moment.probabilities.argmax())] == sample_label(number)
     assert right >= 7

@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from tokenselect.checkpoints.model import open_model
 from tokenselect.cli.calibrate import print_table
 from tokenselect.cli.main import main
 from tokenselect.inference.calibrate import PAPER, Calibration, Proposal
@@ -20,8 +19,7 @@ def test_a_budget_is_met(capsys):
 
 
 def test_proposals_are_ready_to_paste(capsys):
-    loaded = open_model("mvit_mini")
-    print_table(loaded, FOUND, PAPER["mvit_b16"], checkpoint=None)
+    print_table("mvit_mini", FOUND, PAPER["mvit_b16"], checkpoint=None)
     printed = capsys.readouterr().out
     assert "tokens kept" in printed and "77.5" in printed and "dense" in printed
     last = printed.strip().splitlines()[-1]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.weights.models import scramble
-from tokenselect.checkpoints.model import save_model
+from tokenselect.checkpoints import save_model
 from tokenselect.cli import export as command
 from tokenselect.cli.main import main
 from tokenselect.export import Difference

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from tokenselect import create_model, load_model
-from tokenselect.checkpoints.model import save_model
+from tokenselect import create_model
+from tokenselect.checkpoints import load_model, plan_of, save_model
 from tokenselect.cli.main import main
 from tokenselect.data.synthetic import CLASS_NAMES
 from tokenselect.training.recipe import DataRecipe, Recipe
@@ -23,10 +23,10 @@ def test_a_taught_model_is_the_dense_one_with_selectors(dense, tmp_path, capsys)
     options = ["--plan", "T0_0.5-S2_0.5", "--steps", "2", "--batch-size", "4", "--workers", "0"]
     main(["teach", str(dense), "train", "--out", str(tmp_path / "taught"), *options])
     before, after = load_model(dense), load_model(tmp_path / "taught")
-    assert str(after.plan) == "T0_0.5-S2_0.5"
-    assert after.metadata["recipe"]["model"]["scorer"] == "taught"
-    weights = after.model.state_dict()
-    assert all(torch.equal(weights[n], value) for n, value in before.model.state_dict().items())
+    assert str(plan_of(after)) == "T0_0.5-S2_0.5"
+    assert after.info.metadata["recipe"]["model"]["scorer"] == "taught"
+    weights = after.state_dict()
+    assert all(torch.equal(weights[n], value) for n, value in before.state_dict().items())
     assert "T0_0.5" in capsys.readouterr().out
 
 

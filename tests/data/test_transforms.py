@@ -153,15 +153,6 @@ def test_resizing_is_that_of_pillow():
     ).abs().max() <= 1
 
 
-def test_three_crops_cover_the_longer_side():
-    assert transforms.spread_boxes(10, 30, size=10, crops=3) == [
-        (0, 0, 10, 10),
-        (0, 10, 10, 10),
-        (0, 20, 10, 10),
-    ]
-    assert [box[0] for box in transforms.spread_boxes(30, 10, size=10, crops=3)] == [0, 10, 20]
-
-
 def test_crops_keep_to_scale_ratio_and_picture():
     generator = seeded_generator(0)
     for _ in range(200):

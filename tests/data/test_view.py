@@ -3,7 +3,7 @@ import torch
 
 from tokenselect.data import EvalTransform
 from tokenselect.data.clips import View, place_views
-from tokenselect.data.transforms import normalize
+from tokenselect.data.transforms import normalize, resize
 
 
 def test_a_box_of_the_view_is_found_again_in_the_video():
@@ -27,12 +27,28 @@ def test_what_is_drawn_in_the_video_is_cut_where_the_box_says():
 @pytest.mark.parametrize("source", [(45, 70), (70, 45), (50, 50)])
 @pytest.mark.parametrize("crops", [1, 3])
 @pytest.mark.parametrize("short_side", [None, 37])
-def test_square_views_are_those_of_the_test_transform(source, crops, short_side):
+def test_the_test_transform_crops_squares_as_the_papers_do(source, crops, short_side):
     frames = torch.randint(256, (2, 3, *source), dtype=torch.uint8)
-    views = place_views(source, (32, 32), short_side=short_side, crops=crops)
-    mean, std = [0.45] * 3, [0.225] * 3
-    own = torch.stack([normalize(view.cut(frames), mean=mean, std=std) for view in views])
-    assert torch.equal(own, EvalTransform(32, short_side=short_side, crops=crops)(frames))
+    scale = (short_side or 32) / min(source)
+    resized = resize(frames, (round(source[0] * scale), round(source[1] * scale)))
+    room_h, room_w = resized.shape[2] - 32, resized.shape[3] - 32
+    expected = []
+    for share in (0.5,) if crops == 1 else (0, 0.5, 1):
+        top, left = room_h // 2, room_w // 2
+        if crops > 1 and room_w >= room_h:
+            left = round(room_w * share)
+        elif crops > 1:
+            top = round(room_h * share)
+        crop = resized[:, :, top : top + 32, left : left + 32]
+        expected.append(normalize(crop, mean=[0.45] * 3, std=[0.225] * 3))
+    seen = EvalTransform(32, short_side=short_side, crops=crops)(frames)
+    assert torch.equal(seen, torch.stack(expected))
+
+
+def test_three_crops_cover_the_longer_side():
+    wide = place_views((10, 30), (10, 10), crops=3)
+    assert [view.box for view in wide] == [(0, 0, 10, 10), (0, 10, 10, 10), (0, 20, 10, 10)]
+    assert [view.box[0] for view in place_views((30, 10), (10, 10), crops=3)] == [0, 10, 20]
 
 
 def test_views_that_are_not_square_cover_their_size():

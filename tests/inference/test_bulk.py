@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.weights.models import scramble
-from tokenselect.checkpoints.model import open_model, save_model
+from tokenselect.checkpoints import load_model, save_model
 from tokenselect.cli.main import main
 from tokenselect.data import write_video
 from tokenselect.inference.bulk import Row, classify_videos
@@ -54,8 +54,8 @@ def read_rows(path: Path) -> list[dict]:
 
 
 def test_every_video_gets_a_row_and_a_broken_one_its_error(checkpoint, clips, tmp_path):
-    loaded = open_model(checkpoint=checkpoint)
-    engine = partial(on_this_machine, loaded, clips=2, crops=1, workers=0)
+    model = load_model(checkpoint)
+    engine = partial(on_this_machine, model, clips=2, crops=1, workers=0)
     summary = classify_videos(clips, tmp_path / "a.parquet", engine, settings=SETTINGS)
     rows = read_rows(tmp_path / "a.parquet")
     assert [row["video"] for row in rows] == clips
@@ -68,10 +68,9 @@ def test_every_video_gets_a_row_and_a_broken_one_its_error(checkpoint, clips, tm
 
 
 def test_workers_and_this_process_give_the_same_answers(checkpoint, clips):
-    loaded = open_model(checkpoint=checkpoint)
+    model = load_model(checkpoint)
     alone, helped = (
-        list(on_this_machine(loaded, clips, clips=1, crops=3, workers=workers))
-        for workers in (0, 2)
+        list(on_this_machine(model, clips, clips=1, crops=3, workers=workers)) for workers in (0, 2)
     )
     assert alone == helped
 
@@ -173,7 +172,7 @@ def test_200_clips_killed_half_way_are_finished_with_no_row_lost_or_doubled(chec
 def test_a_local_ray_of_two_workers_gives_the_same_rows(checkpoint, clips, monkeypatch):
     pytest.importorskip("ray.data")
     monkeypatch.setenv("PYTHONPATH", str(SOURCES))  # for workers of a checkout not installed
-    loaded = open_model(checkpoint=checkpoint)
-    alone = list(on_this_machine(loaded, clips, clips=1, crops=1, workers=0))
-    on_two = on_ray(loaded, clips, clips=1, crops=1, workers=2, address="local")
+    model = load_model(checkpoint)
+    alone = list(on_this_machine(model, clips, clips=1, crops=1, workers=0))
+    on_two = on_ray(model, clips, clips=1, crops=1, workers=2, address="local")
     assert sorted(on_two, key=lambda row: row.video) == alone

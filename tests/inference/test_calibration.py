@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tokenselect import create_model
-from tokenselect.checkpoints.model import open_model
+from tokenselect.checkpoints import load_model, with_plan
 from tokenselect.inference.calibrate import (
     PAPER,
     Results,
@@ -24,8 +24,8 @@ def no_words(_):
 
 
 @pytest.fixture(scope="module")
-def loaded():
-    return open_model("mvit_mini", size=32)
+def model():
+    return load_model("mvit_mini", size=32)
 
 
 @pytest.mark.slow
@@ -50,24 +50,24 @@ def test_the_usual_sites_of_mvit_b16_are_those_of_the_paper():
     assert usual_sites(costs) == [("T", 0), ("T", 4), ("S", 4)]
 
 
-def test_no_two_plans_keep_the_same(loaded):
-    costs = CostModel(loaded.model)
+def test_no_two_plans_keep_the_same(model):
+    costs = CostModel(model)
     plans = list_plans(costs, [("T", 0), ("S", 2)])
     grids = [tuple(costs.grids(plan)) for plan in plans]
     assert len(set(grids)) == len(grids) and SelectionPlan() in plans
     assert "T0_0.7" not in map(str, plans)  # 6 of 8 frames, as T0_0.8
 
 
-def test_a_plan_with_a_result_stands_for_all_that_keep_the_same(loaded):
-    costs = CostModel(loaded.model)
+def test_a_plan_with_a_result_stands_for_all_that_keep_the_same(model):
+    costs = CostModel(model)
     tested = SelectionPlan.parse("T0_0.7")
     plans = [str(plan) for plan in list_plans(costs, [("T", 0)], first=[tested])]
     assert "T0_0.7" in plans and "T0_0.8" not in plans
 
 
-def test_what_is_kept_is_averaged_over_the_blocks(loaded):
-    costs = CostModel(loaded.model)
-    depth = len(loaded.model.blocks)
+def test_what_is_kept_is_averaged_over_the_blocks(model):
+    costs = CostModel(model)
+    depth = len(model.blocks)
     half = costs.candidate(SelectionPlan.parse(f"T{depth - 2}_0.5"))  # the last two blocks
     assert half.time_kept == pytest.approx(1 - 1 / depth) and half.space_kept == 1.0
 
@@ -100,11 +100,11 @@ def test_a_line_is_found_again():
 
 
 @pytest.mark.slow
-def test_every_proposal_meets_the_target_in_gmacs(loaded):
-    last = len(loaded.model.blocks) - 1
-    target = count_gmacs(loaded.with_plan(f"T{last}_0.6").model, loaded.rule.shape)
+def test_every_proposal_meets_the_target_in_gmacs(model):
+    last = len(model.blocks) - 1
+    target = count_gmacs(with_plan(model, f"T{last}_0.6"), model.info.clip_rule.shape)
     found = calibrate_model(
-        loaded, target_gmacs=target, sites=[("T", last)], count=3, repeats=1, tell=no_words
+        model, target_gmacs=target, sites=[("T", last)], count=3, repeats=1, tell=no_words
     )
     assert found.dense.gmacs > target and len(found.proposals) == 3
     assert found.proposals[0].plan == f"T{last}_0.6"
@@ -114,10 +114,10 @@ def test_every_proposal_meets_the_target_in_gmacs(loaded):
 
 
 @pytest.mark.slow
-def test_a_target_in_milliseconds_is_measured(loaded):
-    last = len(loaded.model.blocks) - 1
+def test_a_target_in_milliseconds_is_measured(model):
+    last = len(model.blocks) - 1
     found = calibrate_model(
-        loaded, target_ms=1e6, sites=[("T", last)], count=2, repeats=1, tell=no_words
+        model, target_ms=1e6, sites=[("T", last)], count=2, repeats=1, tell=no_words
     )
     assert found.proposals[0].plan == "dense" and len(found.proposals) == 2
 
@@ -128,12 +128,12 @@ def test_a_target_that_nothing_meets_names_the_cheapest_plan():
         check_found([], ranked, "3 GMACs", lambda p: p.gmacs, "GMACs")
 
 
-def test_targets_that_make_no_sense_are_refused(loaded):
+def test_targets_that_make_no_sense_are_refused(model):
     for targets in ({}, {"target_ms": 1.0, "target_gmacs": 1.0}):
         with pytest.raises(ValueError, match="give one target"):
-            calibrate_model(loaded, tell=no_words, **targets)
+            calibrate_model(model, tell=no_words, **targets)
     with pytest.raises(ValueError, match="above 0, got -1"):
-        calibrate_model(loaded, target_ms=-1, tell=no_words)
+        calibrate_model(model, target_ms=-1, tell=no_words)
 
 
 def test_results_are_read_from_files_and_folders(tmp_path):

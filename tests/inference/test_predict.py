@@ -1,13 +1,15 @@
+from functools import partial
+
 import pytest
 import torch
 
-from tokenselect.checkpoints.model import open_model
+from tokenselect.checkpoints import ModelInfo, load_model
 from tokenselect.data.clips import ClipRule
 from tokenselect.data.sources import FramesInMemory, Video, find_videos
 from tokenselect.inference.predict import (
     Moment,
     Timeline,
-    answer_videos,
+    answer_video,
     predict_video,
     split_windows,
 )
@@ -22,6 +24,7 @@ class Brightness(torch.nn.Module):
         super().__init__()
         self.scale = torch.nn.Parameter(torch.tensor(50.0))
         self.shapes = []
+        self.info = ModelInfo("brightness", {0: "dark", 1: "bright"}, RULE)
 
     def forward(self, clips):
         self.shapes.append(tuple(clips.shape))
@@ -53,7 +56,7 @@ def test_wrong_windows_are_refused():
 
 def test_the_time_line_finds_when_the_picture_turns_bright():
     source = video_of([0] * 40 + [255] * 40)
-    timeline = predict_video(Brightness(), source, rule=RULE, window=5.0)
+    timeline = predict_video(Brightness(), source, window=5.0)
     dark, bright = timeline.stretches()
     assert dark.top(1)[0][0] == 0 and bright.top(1)[0][0] == 1
     assert dark.start == 0 and bright.end == pytest.approx(40)
@@ -63,7 +66,7 @@ def test_the_time_line_finds_when_the_picture_turns_bright():
 def test_views_are_averaged_after_the_softmax():
     model = Brightness()
     source = video_of(list(range(0, 250, 5)))
-    timeline = predict_video(model, source, rule=RULE, clips=3, crops=2, window=0, clips_at_once=4)
+    timeline = predict_video(model, source, clips=3, crops=2, window=0, clips_at_once=4)
     assert model.shapes == [(4, 3, 4, 6, 8), (2, 3, 4, 6, 8)]
     assert timeline.whole.probabilities.sum() == pytest.approx(1)
 
@@ -78,8 +81,8 @@ def test_stretches_join_windows_that_agree():
 def test_one_broken_video_does_not_stop_the_others(tmp_path):
     broken = tmp_path / "broken.mp4"
     broken.write_bytes(b"no video")
-    loaded = open_model()
-    first, second = answer_videos(loaded, find_videos([str(broken), "sample:1"]))
+    videos = find_videos([str(broken), "sample:1"])
+    first, second = (answer_video(video, partial(predict_video, load_model())) for video in videos)
     assert first.timeline is None and "broken.mp4 cannot be decoded" in first.error
     assert second.timeline is not None and second.video.label == "right-up"
 
@@ -88,5 +91,5 @@ def test_a_sample_is_given_to_the_model_as_it_was_made():
     (video,) = find_videos(["sample:2"])
     assert isinstance(video, Video)
     source = video.open()
-    rule = open_model().rule
+    rule = load_model().info.clip_rule
     assert rule.sample(0, source.num_frames) == [list(range(16))]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tokenselect.checkpoints.model import save_model
+from tokenselect.checkpoints import save_model
 from tokenselect.data import write_video
 from tokenselect.data.clips import ClipRule, rule_of_recipe
 from tokenselect.inference.preprocessor import Preprocessor

@@ -5,7 +5,7 @@ import torch
 
 from tests.contracts.models import THIRD_PARTY, logits_of
 from tokenselect import create_model, insert_selectors, record_selections, set_plan
-from tokenselect.checkpoints.model import load_model, save_model
+from tokenselect.checkpoints import load_model, save_model
 
 SIZES = {"num_classes": 5, "frames": 8, "size": 32}
 
@@ -57,7 +57,7 @@ def test_saving_keeps_the_sites_that_are_left_out(tmp_path, video):
     with torch.no_grad():
         first = model(video)
     save_model(set_plan(model, "T0_0.5"), tmp_path)
-    loaded = load_model(tmp_path).model
+    loaded = load_model(tmp_path)
     with torch.no_grad():
         assert torch.equal(set_plan(loaded, "T0_0.5-S2_0.5")(video), first)
 

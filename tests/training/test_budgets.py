@@ -2,10 +2,11 @@ import torch
 
 from tests.training.test_build import small_recipe
 from tests.training.tiny import losses_of
+from tokenselect.checkpoints import load_model
 from tokenselect.cli.train import train
 from tokenselect.insertion import selectors_of
 from tokenselect.plan import SelectionPlan
-from tokenselect.training.build import build_trainer, load_trained
+from tokenselect.training.build import build_trainer
 from tokenselect.training.distributed import Processes
 from tokenselect.training.learner import DEFAULT, Budgets
 
@@ -47,5 +48,5 @@ def test_one_model_is_trained_resumed_and_tested_at_any_budget(tmp_path):
     train(stopped, resume=True)
     assert losses_of(recipe.folder)[1:] == losses_of(stopped.folder)
     for plan in ("T0_0.25", "S2_0.3", "T0_0.5-S2_0.7"):
-        model = load_trained(recipe.folder, plan=plan).model
+        model = load_model(recipe.folder, plan=plan)
         assert selectors_of(model).plan == SelectionPlan.parse(plan)

@@ -7,11 +7,12 @@ import yaml
 
 from tests.training.tiny import TinyBackbone, losses_of
 from tokenselect import models
+from tokenselect.checkpoints import load_model, plan_of
 from tokenselect.cli.evaluate import evaluate
 from tokenselect.cli.train import run, train
 from tokenselect.data import write_video
 from tokenselect.training import build, teach
-from tokenselect.training.build import checkpoint_activations, load_trained
+from tokenselect.training.build import checkpoint_activations, recipe_of
 from tokenselect.training.recipe import Recipe, recipe_from_dict
 from tokenselect.training.teach import teach_at_start
 
@@ -60,7 +61,9 @@ def test_a_dense_checkpoint_starts_a_model_with_selectors(tmp_path):
     train(small_recipe(tmp_path, name="dense"))
     start = {"plan": "T0_0.5", "weights": str(tmp_path / "dense")}
     train(small_recipe(tmp_path, name="selected", model=start))
-    assert load_trained(tmp_path / "selected").plan == "T0_0.5"
+    loaded = load_model(tmp_path / "selected")
+    assert str(plan_of(loaded)) == "T0_0.5"
+    assert recipe_of(loaded).name == "selected"
 
 
 def test_a_dense_model_of_the_task_teaches_the_selectors_once(tmp_path, monkeypatch, caplog):
@@ -89,12 +92,12 @@ def test_a_run_that_nothing_can_teach_says_so(tmp_path, caplog):
 
 def test_another_plan_at_the_trained_sites_takes_the_trained_selectors(tmp_path):
     train(small_recipe(tmp_path, model={"plan": "T0_0.5"}))
-    same = load_trained(tmp_path / "small", plan="T0=1").model.state_dict()
-    trained = load_trained(tmp_path / "small").model.state_dict()
+    same = load_model(tmp_path / "small", plan="T0=1").state_dict()
+    trained = load_model(tmp_path / "small").state_dict()
     assert all(torch.equal(same[name], trained[name]) for name in trained)
-    assert not hasattr(load_trained(tmp_path / "small", plan="dense").model, "token_selectors")
+    assert not hasattr(load_model(tmp_path / "small", plan="dense"), "token_selectors")
     with pytest.raises(ValueError, match="selects at T2"):
-        load_trained(tmp_path / "small", plan="T2_0.5")
+        load_model(tmp_path / "small", plan="T2_0.5")
 
 
 def write_class_folders(root: Path) -> None:

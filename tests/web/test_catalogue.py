@@ -1,7 +1,7 @@
 import pytest
 
 from tokenselect import create_model
-from tokenselect.checkpoints.model import save_model
+from tokenselect.checkpoints import plan_of, save_model
 from tokenselect.plan import SelectionPlan
 from tokenselect.web.catalogue import Catalogue, list_offers, own_method, own_plan, own_sites
 from tokenselect.web.guard import Missing
@@ -14,7 +14,7 @@ def test_a_plan_asked_for_again_is_the_same_model():
     assert catalogue.with_plan("mvit_mini", plan, method="motion") is first
     other = catalogue.with_plan("mvit_mini", plan, method="uniform")
     assert other is not first
-    assert next(other.model.parameters()) is next(first.model.parameters())
+    assert next(other.parameters()) is next(first.parameters())
 
 
 def test_a_checkpoint_offers_its_own_sites_and_a_dense_one_a_method_without_training(tmp_path):
@@ -26,12 +26,12 @@ def test_a_checkpoint_offers_its_own_sites_and_a_dense_one_a_method_without_trai
     mine, dense = (catalogue.open(key) for key in list(catalogue.offers)[:2])
     assert (own_sites(mine), own_plan(mine), own_method(mine)) == (
         ["S4", "T0"],
-        str(mine.plan),
+        str(plan_of(mine)),
         None,
     )
     assert (own_sites(dense), own_method(dense)) == (None, "motion")
     plan = SelectionPlan.parse(own_plan(dense))
-    assert catalogue.with_plan("checkpoint-2", plan, method="motion").plan == plan
+    assert plan_of(catalogue.with_plan("checkpoint-2", plan, method="motion")) == plan
 
 
 def test_only_what_was_offered_can_be_opened(tmp_path):

@@ -3,7 +3,7 @@
 import time
 from functools import partial
 
-from tokenselect.checkpoints.model import open_model
+from tokenselect.checkpoints import load_model
 from tokenselect.data import write_video
 from tokenselect.data.sources import FPS, open_sample
 from tokenselect.web.app import build_app
@@ -16,7 +16,7 @@ TINY = Limits(max_mb=1, max_seconds=5, max_videos=2, max_waiting=1, max_results=
 
 def make_app(**settings):
     settings.setdefault("limits", TINY)
-    offers = {"mvit_mini": Offer("the mini model", partial(open_model, "mvit_mini"))}
+    offers = {"mvit_mini": Offer("the mini model", partial(load_model, "mvit_mini"))}
     return build_app(Catalogue(offers), **settings)
 
 

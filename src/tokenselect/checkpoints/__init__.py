@@ -1,1 +1,22 @@
-"""Models on the disk and on the Hub: weights in safetensors, with all that rebuilds the model."""
+"""Models with all that belongs to them: loaded, put under another plan, saved, shared."""
+
+from tokenselect.checkpoints.files import load_model, save_model
+from tokenselect.checkpoints.model import (
+    ModelInfo,
+    info_of,
+    method_of,
+    plan_of,
+    remarks_of,
+    with_plan,
+)
+
+__all__ = [
+    "ModelInfo",
+    "info_of",
+    "load_model",
+    "method_of",
+    "plan_of",
+    "remarks_of",
+    "save_model",
+    "with_plan",
+]

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from tokenselect.checkpoints.model import LoadedModel, open_model
-from tokenselect.cli.predict import best_device
+from tokenselect.checkpoints import info_of, load_model
+from tokenselect.cli.predict import best_device, choose_source
 from tokenselect.cli.progress import telling
 from tokenselect.inference.calibrate import (
     Calibration,
@@ -55,10 +55,14 @@ def calibrate(
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
     with telling("building the model") as tell:
-        loaded = open_model(
-            model, checkpoint=checkpoint, plan="dense", size=size, device=device or best_device()
+        loaded = load_model(
+            choose_source(model, checkpoint),
+            plan="dense",
+            size=size,
+            device=device or best_device(),
         )
-        recorded = find_results(loaded.name, results.split(",") if results else ())
+        name = info_of(loaded).name
+        recorded = find_results(name, results.split(",") if results else ())
         found = calibrate_model(
             loaded,
             target_ms=target_ms,
@@ -71,9 +75,9 @@ def calibrate(
         )
     source = recorded.source if recorded is not None else None
     if json:
-        print_json(loaded, found, source)
+        print_json(name, found, source)
     else:
-        print_table(loaded, found, recorded, checkpoint=checkpoint)
+        print_table(name, found, recorded, checkpoint=checkpoint)
 
 
 def read_sites(text: str) -> list[tuple[str, int]]:
@@ -84,19 +88,19 @@ def read_sites(text: str) -> list[tuple[str, int]]:
     return [(site[1], int(site[2])) for site in sites if site]
 
 
-def print_json(loaded: LoadedModel, found: Calibration, source: str | None) -> None:
+def print_json(name: str, found: Calibration, source: str | None) -> None:
     """Print one JSON object."""
-    told = {"model": loaded.name, "results": source, **asdict(found)}
+    told = {"model": name, "results": source, **asdict(found)}
     print(json.dumps(told, indent=2))
 
 
 def print_table(
-    loaded: LoadedModel, found: Calibration, recorded: Results | None, *, checkpoint: str | None
+    name: str, found: Calibration, recorded: Results | None, *, checkpoint: str | None
 ) -> None:
     """Print the proposals, the dense model below them, and a line to paste."""
     console = Console()
     columns = ["plan", "GMACs", "ms", "tokens kept", "expected top-1"]
-    table = Table(*columns, title=loaded.name, title_justify="left")
+    table = Table(*columns, title=name, title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"
     for proposal in found.proposals:
@@ -110,7 +114,7 @@ def print_table(
     else:
         console.print(f"≈ estimated from the results of {escape(recorded.source)}.")
     best = found.proposals[0].plan
-    line = f'tokenselect.create_model("{loaded.name}", plan="{best}")'
+    line = f'tokenselect.create_model("{name}", plan="{best}")'
     if checkpoint is not None:
         line = f"tokenselect predict VIDEO --checkpoint {checkpoint} --plan {best}"
     print(line)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import nn
 
-from tokenselect.checkpoints.model import LoadedModel, open_model
-from tokenselect.cli.predict import best_device
+from tokenselect.checkpoints import info_of, load_model, method_of, plan_of
+from tokenselect.cli.predict import best_device, choose_source
 from tokenselect.data import parse_views
 from tokenselect.data.frame_folder import list_videos
 from tokenselect.inference.bulk import Summary, classify_videos
@@ -47,9 +48,8 @@ def classify(
         device: for example cpu or cuda; the accelerator if there is one and none is given.
     """
     clips, crops = parse_views(views)
-    loaded = open_model(
-        model,
-        checkpoint=checkpoint,
+    loaded = load_model(
+        choose_source(model, checkpoint),
         weights=weights,
         plan=plan,
         method=method,
@@ -93,13 +93,13 @@ def find_files(words: list[str]) -> list[str]:
     return found
 
 
-def settings_of(loaded: LoadedModel, views: str, weights: str | None) -> dict[str, object]:
+def settings_of(model: nn.Module, views: str, weights: str | None) -> dict[str, object]:
     """Say what the answers depend on."""
     return {
-        "model": loaded.name,
+        "model": info_of(model).name,
         "weights": weights,
-        "plan": str(loaded.plan),
-        "method": loaded.method,
+        "plan": str(plan_of(model)),
+        "method": method_of(model),
         "views": views,
     }
 

@@ -12,14 +12,16 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from torch import nn
 from torch.utils.data import DataLoader
 
+from tokenselect.checkpoints import info_of, load_model, plan_of
 from tokenselect.data import parse_views
 from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.measure.accuracy import Accuracy, count_answers
 from tokenselect.measure.cost import count_macs
 from tokenselect.measure.recall import measure_recall
-from tokenselect.training.build import TrainedModel, load_trained
+from tokenselect.training.build import recipe_of
 from tokenselect.training.data import PARTS, ClipSet, build_test_set
 from tokenselect.training.distributed import default_device
 from tokenselect.training.recipe import DataRecipe, PartRecipe
@@ -56,14 +58,15 @@ def evaluate(
         output: JSON file for the results.
     """
     place = torch.device(device) if device else default_device()
-    trained = load_trained(checkpoint, plan=plan, method=method)
-    clips = choose_clips(trained.recipe.data, dataset, views=views, root=root, where=where)
-    if len(clips.class_names) != len(trained.class_names):
+    model = load_model(checkpoint, plan=plan, method=method, device=place)
+    data, names = recipe_of(model).data, info_of(model).class_names
+    clips = choose_clips(data, dataset, views=views, root=root, where=where)
+    if len(clips.class_names) != len(names):
         raise ValueError(
-            f"the model knows {len(trained.class_names)} classes, {dataset} has "
+            f"the model knows {len(names)} classes, {dataset} has "
             f"{len(clips.class_names)}: give the same classes (see data.table.classes)"
         )
-    results = measure(trained, clips, place, views=views, batch_size=batch_size, workers=workers)
+    results = measure(model, clips, views=views, batch_size=batch_size, workers=workers)
     results = {"checkpoint": checkpoint, "dataset": dataset, **results}
     show(results)
     if output is not None:
@@ -91,16 +94,16 @@ def choose_clips(
 
 
 def measure(
-    trained: TrainedModel,
+    model: nn.Module,
     clips: ClipSet,
-    device: torch.device,
     *,
     views: str,
     batch_size: int,
     workers: int,
 ) -> dict[str, Any]:
     """Measure accuracy, multiply-adds and time."""
-    model, data = trained.model.to(device), trained.recipe.data
+    info, data = info_of(model), recipe_of(model).data
+    device = next(model.parameters()).device
     loader: DataLoader[Any] = DataLoader(
         clips.dataset, batch_size=batch_size, num_workers=workers, collate_fn=clips.collate
     )
@@ -109,7 +112,7 @@ def measure(
         counter, seconds = count_answers(
             model,
             loader,
-            num_classes=len(trained.class_names),
+            num_classes=len(info.id2label),
             device=device,
             on_batch=lambda count: progress.advance(task, count),
         )
@@ -117,10 +120,10 @@ def measure(
     num_views = parse_views(views)[0] * parse_views(views)[1]
     gmacs = count_macs(model, 1, 3, data.frames, data.size, data.size).gmacs
     results = {
-        "model": trained.recipe.model.name,
-        "plan": trained.plan,
+        "model": info.name,
+        "plan": str(plan_of(model)),
         "views": views,
-        **accuracy_values(accuracy, trained.class_names),
+        **accuracy_values(accuracy, info.class_names),
         "gmacs_per_view": gmacs,
         "gmacs_per_video": gmacs * num_views,
         "seconds_per_video": seconds / len(clips),

@@ -7,14 +7,13 @@ from typing import Literal
 
 import torch
 from rich.console import Console
-from torch import Tensor
+from torch import Tensor, nn
 
-from tokenselect.checkpoints.model import LoadedModel, open_model
+from tokenselect.checkpoints import info_of, load_model, plan_of, with_plan
 from tokenselect.cli.progress import telling
 from tokenselect.data.clips import ClipRule
 from tokenselect.data.sources import find_videos
 from tokenselect.export import FORMATS, export_model, time_exported
-from tokenselect.models import list_models
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,29 +59,29 @@ def export(
         json: print JSON instead of text.
     """
     with telling("loading the model") as tell:
-        loaded = load(checkpoint, weights=weights, plan=plan, method=method)
-        chosen = FORMATS[format]
-        path = Path(out or f"{loaded.name}-{loaded.plan}{chosen.suffix}")
+        model = load_model(checkpoint, weights=weights, plan=plan, method=method)
+        info, chosen = info_of(model), FORMATS[format]
+        path = Path(out or f"{info.name}-{plan_of(model)}{chosen.suffix}")
         difference = export_model(
-            loaded.model,
+            model,
             path,
             chosen,
-            clips=None if videos is None else read_clips(videos, loaded.rule),
+            clips=None if videos is None else read_clips(videos, info.clip_rule),
             tolerance=tolerance,
-            metadata=describe(loaded),
+            metadata=describe(model),
             tell=tell,
         )
         seconds: dict[str, float] = {}
         if repeats:
-            dense = loaded.with_plan("dense").model
+            dense = with_plan(model, "dense")
             seconds = time_exported(path, dense, chosen, repeats=repeats, tell=tell)
     done = Export(
         path=str(path),
         format=format,
         megabytes=path.stat().st_size / 2**20,
-        model=loaded.name,
-        plan=str(loaded.plan),
-        input=loaded.rule.shape[1:],
+        model=info.name,
+        plan=str(plan_of(model)),
+        input=info.clip_rule.shape[1:],
         clips_compared=difference.num_clips,
         largest_difference=difference.largest,
         milliseconds=1e3 * seconds["selected"] if seconds else None,
@@ -92,18 +91,6 @@ def export(
         print_json(done)
     else:
         print_text(done)
-
-
-def load(
-    checkpoint: str, *, weights: str | None, plan: str | None, method: str | None
-) -> LoadedModel:
-    """Open a checkpoint, or a model by name."""
-    is_name = checkpoint in list_models() and not Path(checkpoint).exists()
-    if is_name:
-        return open_model(checkpoint, weights=weights, plan=plan, method=method)
-    if weights is not None:
-        raise ValueError(f"weights are for a model's name, got weights and {checkpoint}")
-    return open_model(checkpoint=checkpoint, plan=plan, method=method)
 
 
 def read_clips(videos: str, rule: ClipRule) -> Tensor:
@@ -117,17 +104,18 @@ def read_clips(videos: str, rule: ClipRule) -> Tensor:
     return torch.cat(clips)
 
 
-def describe(loaded: LoadedModel) -> dict[str, object]:
+def describe(model: nn.Module) -> dict[str, object]:
     """Give what users of the file must know, for its metadata."""
-    mean, std = loaded.rule.stats
+    info = info_of(model)
+    mean, std = info.clip_rule.stats
     return {
-        "model": loaded.name,
-        "plan": str(loaded.plan),
-        "class_names": list(loaded.class_names),
-        "stride": loaded.rule.stride,
+        "model": info.name,
+        "plan": str(plan_of(model)),
+        "class_names": info.class_names,
+        "stride": info.clip_rule.stride,
         "mean": list(mean),
         "std": list(std),
-        "center": loaded.rule.center,
+        "center": info.clip_rule.center,
     }
 
 

@@ -14,9 +14,10 @@ from rich.table import Table
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from tokenselect.checkpoints import load_model
 from tokenselect.cli.evaluate import choose_clips
 from tokenselect.measure.headroom import Headroom, measure_headroom
-from tokenselect.training.build import load_trained
+from tokenselect.training.build import recipe_of
 from tokenselect.training.distributed import default_device
 
 
@@ -57,15 +58,16 @@ def headroom(
     """
     if (keep is None) == (plan is None):
         raise ValueError(f"give keep or plan, got keep={keep} and plan={plan!r}")
-    trained = load_trained(checkpoint, plan="dense")
-    clips = choose_clips(trained.recipe.data, dataset, views="1x1", root=root, where=where)
+    place = torch.device(device) if device else default_device()
+    model = load_model(checkpoint, plan="dense", device=place)
+    clips = choose_clips(recipe_of(model).data, dataset, views="1x1", root=root, where=where)
     loader: DataLoader[Any] = DataLoader(
         clips.dataset, batch_size=batch_size, num_workers=workers, collate_fn=clips.collate
     )
     with Progress(console=Console(stderr=True)) as progress:
         task = progress.add_task("trying", total=len(clips))
         found = measure_headroom(
-            trained.model.to(torch.device(device) if device else default_device()),
+            model,
             single_views(loader),
             plan=plan or f"T0={keep}",
             choices=choices,

@@ -1,19 +1,29 @@
 """`tokenselect predict`: what is in a video, and what selection saves."""
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from torch import nn
 
-from tokenselect.checkpoints.model import LoadedModel, open_model
+from tokenselect.checkpoints import info_of, load_model, method_of, plan_of, remarks_of
 from tokenselect.cli.progress import telling
 from tokenselect.data import parse_views
 from tokenselect.data.sources import find_videos
-from tokenselect.inference.predict import Answer, Costs, answer_to_dict, answer_videos, cost_of
+from tokenselect.inference.predict import (
+    Answer,
+    Costs,
+    answer_to_dict,
+    answer_video,
+    cost_of,
+    predict_video,
+)
 
 DETAILED = 3  # up to so many videos get a table each
 
@@ -61,9 +71,8 @@ def predict(
         raise ValueError(f"top must be at least 1, got {top}")
     clips, crops = parse_views(views)
     with telling("loading the model") as tell:
-        loaded = open_model(
-            model,
-            checkpoint=checkpoint,
+        loaded = load_model(
+            choose_source(model, checkpoint),
             weights=weights,
             plan=plan,
             method=method,
@@ -71,15 +80,11 @@ def predict(
             device=device or best_device(),
         )
         found = find_videos(videos, seconds=seconds, tell=tell)
-        answers = answer_videos(
-            loaded,
-            found,
-            clips=clips,
-            crops=crops,
-            window=window,
-            step=step,
-            on_window=lambda video, done, of: tell(f"{video.name}: window {done} of {of}"),
-        )
+        look = partial(predict_video, loaded, clips=clips, crops=crops, window=window, step=step)
+        answers = [
+            answer_video(video, partial(look, on_window=partial(tell_window, tell, video.name)))
+            for video in found
+        ]
         if len(answers) == 1 and answers[0].error is not None:
             raise ValueError(answers[0].error)
         tell("timing with selection and without")
@@ -92,46 +97,61 @@ def predict(
         raise SystemExit(1)
 
 
+def tell_window(tell: Callable[[str], object], name: str, done: int, of: int) -> None:
+    """Say how far a long video is."""
+    tell(f"{name}: window {done} of {of}")
+
+
+def choose_source(model: str | None, checkpoint: str | None) -> str | None:
+    """Take the one of the two that was given, for `load_model`."""
+    if model is not None and checkpoint is not None:
+        raise ValueError(f"give a model or a checkpoint, got {model!r} and {checkpoint!r}")
+    return model or checkpoint
+
+
 def best_device() -> str:
     """Name the accelerator if there is one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def print_json(
-    loaded: LoadedModel, answers: list[Answer], costs: Costs, *, views: str, top: int
+    model: nn.Module, answers: list[Answer], costs: Costs, *, views: str, top: int
 ) -> None:
     """Print one JSON object."""
+    info = info_of(model)
     told: dict[str, Any] = {
-        "model": loaded.name,
-        "plan": str(loaded.plan),
-        "method": loaded.method,
-        "frames": loaded.rule.frames,
-        "size": list(loaded.rule.size),
+        "model": info.name,
+        "plan": str(plan_of(model)),
+        "method": method_of(model),
+        "frames": info.clip_rule.frames,
+        "size": list(info.clip_rule.size),
         "views": views,
-        "device": str(next(loaded.model.parameters()).device),
-        "notes": loaded.remarks,
+        "device": str(next(model.parameters()).device),
+        "notes": remarks_of(model),
         "cost_of_a_view": asdict(costs),
-        "videos": [answer_to_dict(answer, loaded, top=top) for answer in answers],
+        "videos": [answer_to_dict(answer, info.id2label, top=top) for answer in answers],
     }
     print(json.dumps(told, indent=2, ensure_ascii=False))
 
 
 def print_tables(
-    loaded: LoadedModel, answers: list[Answer], costs: Costs, *, views: str, top: int
+    model: nn.Module, answers: list[Answer], costs: Costs, *, views: str, top: int
 ) -> None:
     """Print the answers, then the costs."""
-    console = Console()
+    console, id2label = Console(), info_of(model).id2label
     if len(answers) <= DETAILED:
         for answer in answers:
-            print_answer(console, loaded, answer, top=top)
+            print_answer(console, id2label, answer, top=top)
     else:
-        print_list(console, loaded, answers)
-    console.print(cost_table(loaded, costs, views=views))
-    for note in loaded.remarks:
+        print_list(console, id2label, answers)
+    console.print(cost_table(model, costs, views=views))
+    for note in remarks_of(model):
         console.print(f"[yellow]Note:[/] {escape(note)}")
 
 
-def print_answer(console: Console, loaded: LoadedModel, answer: Answer, *, top: int) -> None:
+def print_answer(
+    console: Console, id2label: Mapping[int, str], answer: Answer, *, top: int
+) -> None:
     """Print one video's classes, and its time line if it has several windows."""
     name = escape(answer.video.name)
     if answer.timeline is None:
@@ -143,7 +163,7 @@ def print_answer(console: Console, loaded: LoadedModel, answer: Answer, *, top: 
     table.columns[1].justify = "right"
     for number, probability in answer.timeline.whole.top(top):
         bar = "█" * round(30 * probability)
-        table.add_row(escape(loaded.class_names[number]), f"{probability:.1%}", f"[cyan]{bar}[/]")
+        table.add_row(escape(id2label[number]), f"{probability:.1%}", f"[cyan]{bar}[/]")
     console.print(table)
     if len(answer.timeline.moments) == 1:
         return
@@ -152,12 +172,12 @@ def print_answer(console: Console, loaded: LoadedModel, answer: Answer, *, top: 
         line.columns[column].justify = "right"
     for stretch in answer.timeline.stretches():
         ((number, probability),) = stretch.top(1)
-        label = escape(loaded.class_names[number])
+        label = escape(id2label[number])
         line.add_row(clock(stretch.start), clock(stretch.end), label, f"{probability:.1%}")
     console.print(line)
 
 
-def print_list(console: Console, loaded: LoadedModel, answers: list[Answer]) -> None:
+def print_list(console: Console, id2label: Mapping[int, str], answers: list[Answer]) -> None:
     """Print one row a video."""
     table = Table("video", "label", "probability")
     table.columns[2].justify = "right"
@@ -169,18 +189,19 @@ def print_list(console: Console, loaded: LoadedModel, answers: list[Answer]) -> 
             table.add_row(name, f"[red]{escape(answer.error or '')}[/]", "")
             continue
         ((number, probability),) = answer.timeline.whole.top(1)
-        row = [name, escape(loaded.class_names[number]), f"{probability:.1%}"]
+        row = [name, escape(id2label[number]), f"{probability:.1%}"]
         table.add_row(*row, *([escape(answer.video.label)] if answer.video.label else []))
     console.print(table)
 
 
-def cost_table(loaded: LoadedModel, costs: Costs, *, views: str) -> Table:
+def cost_table(model: nn.Module, costs: Costs, *, views: str) -> Table:
     """Set the costs of one view and of all views of a window side by side."""
     clips, crops = parse_views(views)
     count = clips * crops
-    height, width = loaded.rule.size
-    title = f"{loaded.name}, {loaded.rule.frames}×{height}×{width}, {views} views"
-    columns = ["", f"plan {loaded.plan}", "dense", "saved"] if loaded.plan else ["", "dense"]
+    info, plan = info_of(model), plan_of(model)
+    height, width = info.clip_rule.size
+    title = f"{info.name}, {info.clip_rule.frames}×{height}×{width}, {views} views"
+    columns = ["", f"plan {plan}", "dense", "saved"] if plan else ["", "dense"]
     table = Table(*columns, title=title, title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"

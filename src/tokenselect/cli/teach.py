@@ -7,11 +7,12 @@ import dataclasses
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 
-from tokenselect.checkpoints.model import save_model
+from tokenselect.checkpoints import load_model, save_model
 from tokenselect.cli.evaluate import choose_clips
 from tokenselect.cli.progress import telling
-from tokenselect.training.build import TrainedModel, load_trained
+from tokenselect.training.build import recipe_of
 from tokenselect.training.distributed import default_device
 from tokenselect.training.teach import Lesson, Shuffled, teach_selectors
 
@@ -54,32 +55,27 @@ def teach(
         device: None takes the accelerator if there is one.
     """
     place = torch.device(device) if device else default_device()
-    trained = load_trained(checkpoint, plan="dense")
-    found = choose_clips(trained.recipe.data, dataset, views="1x1", root=root, where=where)
+    model = load_model(checkpoint, plan="dense", device=place)
+    found = choose_clips(recipe_of(model).data, dataset, views="1x1", root=root, where=where)
     if clips is not None and clips < 5 * batch_size:
         raise ValueError(f"clips must be at least 5 batches of {batch_size}, got {clips}")
     batches = Shuffled(found, at_most=clips, batch_size=batch_size, workers=workers, seed=seed)
-    model = trained.model.to(place)
     with telling("teaching") as tell, torch.random.fork_rng():
         torch.manual_seed(seed)
         lessons = teach_selectors(
             model, batches, plan=plan, target=target, steps=steps, seed=seed, tell=tell
         )
-    save(trained, plan, out)
+    save(model, plan, out)
     show(lessons)
     Console().print(f"Written to {out}; `tokenselect evaluate {out} test` tests it.", markup=False)
 
 
-def save(trained: TrainedModel, plan: str, out: str) -> None:
+def save(model: nn.Module, plan: str, out: str) -> None:
     """Write the taught model, with the recipe of its training and the new plan."""
-    model = dataclasses.replace(trained.recipe.model, plan=plan, method="stts", scorer="taught")
-    recipe = dataclasses.replace(trained.recipe, model=model)
-    save_model(
-        trained.model,
-        out,
-        class_names=trained.class_names,
-        metadata={"recipe": recipe.to_dict()},
-    )
+    recipe = recipe_of(model)
+    taught = dataclasses.replace(recipe.model, plan=plan, method="stts", scorer="taught")
+    recipe = dataclasses.replace(recipe, model=taught)
+    save_model(model, out, metadata={"recipe": recipe.to_dict()})
 
 
 def show(lessons: list[Lesson]) -> None:

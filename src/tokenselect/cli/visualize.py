@@ -7,9 +7,11 @@ from pathlib import Path
 from PIL import Image
 from rich.console import Console
 from rich.markup import escape
+from torch import nn
 
-from tokenselect.checkpoints.model import DEFAULT_PLAN, LoadedModel, open_model
-from tokenselect.cli.predict import best_device
+from tokenselect.checkpoints import load_model, plan_of, with_plan
+from tokenselect.checkpoints.model import DEFAULT_PLAN
+from tokenselect.cli.predict import best_device, choose_source
 from tokenselect.cli.progress import telling
 from tokenselect.data.sources import find_videos
 from tokenselect.inference.explain import explain_video
@@ -57,9 +59,8 @@ def visualize(
     """
     write = writer_of(out)
     with telling("loading the model") as tell:
-        loaded = open_model(
-            model,
-            checkpoint=checkpoint,
+        loaded = load_model(
+            choose_source(model, checkpoint),
             weights=weights,
             method=method,
             class_names=class_names,
@@ -91,19 +92,19 @@ def visualize(
 
 
 def choose_plans(
-    loaded: LoadedModel, plan: str | None, *, method: str | None, is_report: bool
-) -> list[LoadedModel]:
+    model: nn.Module, plan: str | None, *, method: str | None, is_report: bool
+) -> list[nn.Module]:
     """Put the dense model first, then the plans from the dearest to the cheapest."""
     if plan is not None:
         plans = [SelectionPlan.parse(text) for text in plan.split(",")]
     else:
-        own = loaded.plan
+        own = plan_of(model)
         if not own:  # a dense model has no trained selector
             own, method = SelectionPlan.parse(DEFAULT_PLAN), method or "motion"
         plans = [own, *(vary(own) if is_report else ())]
     different = {str(plan): plan for plan in plans if plan}
-    selected = [loaded.with_plan(plan, method=method) for plan in different.values()]
-    return [loaded.with_plan("dense"), *selected]
+    selected = [with_plan(model, plan, method=method) for plan in different.values()]
+    return [with_plan(model, "dense"), *selected]
 
 
 def vary(plan: SelectionPlan) -> list[SelectionPlan]:

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from tokenselect.checkpoints import load_model
 from tokenselect.comparison.oracle import GUIDED, guide_clips, guide_model
 from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.inference.memory import keep_freed_memory
@@ -29,7 +30,7 @@ from tokenselect.measure.accuracy import score_views
 from tokenselect.measure.cost import count_macs
 from tokenselect.measure.recall import measure_recall
 from tokenselect.selectors.merging import FrameMerger, TokenMerger
-from tokenselect.training.build import build_model, load_trained
+from tokenselect.training.build import build_model
 from tokenselect.training.data import ClipSet, build_test_set
 from tokenselect.training.distributed import default_device
 from tokenselect.training.recipe import DataRecipe, Recipe, recipe_from_dict
@@ -144,7 +145,7 @@ def prepare_test(job: Job, plan: str) -> tuple[nn.Module, ClipSet]:
     recipe = recipe_from_dict(job.recipe)
     clips = build_test_set(recipe.data, "test", views=job.views)
     if job.is_trained:
-        model = load_trained(recipe.folder / "last", plan=plan).model
+        model = load_model(recipe.folder / "last", plan=plan)
     else:
         model = build_untrained(recipe, plan, num_classes=len(clips.class_names))
     if job.is_oracle:

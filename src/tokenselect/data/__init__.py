@@ -4,13 +4,12 @@ from tokenselect.data.annotation_table import TableLayout
 from tokenselect.data.annotations import FORMATS, read_annotations
 from tokenselect.data.augmentation import (
     AUGMENTATIONS,
-    EvalTransform,
     TrainTransform,
     mix_clips,
     smooth_targets,
 )
 from tokenselect.data.cache import ClipCache
-from tokenselect.data.clips import SegmentSampler, StrideSampler, parse_views
+from tokenselect.data.clips import EvalTransform, SegmentSampler, StrideSampler, parse_views
 from tokenselect.data.dataset import (
     NO_LABEL,
     Batch,

@@ -1,4 +1,4 @@
-"""From frames to model input: the training and test transforms, and the published settings."""
+"""From frames to model input in training: transforms, mixing, and the published settings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
@@ -19,8 +18,6 @@ from tokenselect.data.transforms import (
     jitter_colors,
     normalize,
     resize,
-    resize_short_side,
-    spread_boxes,
 )
 
 KINETICS_STATS = ((0.45, 0.45, 0.45), (0.225, 0.225, 0.225))  # of the MViT models
@@ -89,40 +86,6 @@ class TrainTransform:
         mean, std = self.stats
         video = normalize(frames, mean=mean, std=std, center=self.center)
         return erase_cube(video, probability=self.erasing, generator=generator).unsqueeze(0)
-
-
-class EvalTransform:
-    """Short side to `short_side`, then one crop in the middle or several along the longer side.
-
-    Args:
-        size: side of the square that the model sees.
-        short_side: of the picture before cropping; None: `size`.
-        crops: 1, or usually 3.
-        stats: mean and standard deviation of red, green and blue, as shares of 255.
-        center: "clip" subtracts the clip's average frame.
-    """
-
-    def __init__(
-        self,
-        size: int,
-        *,
-        short_side: int | None = None,
-        crops: int = 1,
-        stats: tuple[Sequence[float], Sequence[float]] = KINETICS_STATS,
-        center: str | None = None,
-    ):
-        self.size, self.short_side, self.crops = size, short_side or size, crops
-        self.stats, self.center = stats, center
-        if self.short_side < size:
-            raise ValueError(f"short_side must be at least size {size}, got {short_side}")
-
-    def __call__(self, frames: Tensor, *, generator: Generator | None = None) -> Tensor:
-        """Map (t, 3, h, w) uint8 to (crops, 3, t, size, size) float; nothing is drawn."""
-        frames = resize_short_side(frames, self.short_side)
-        boxes = spread_boxes(*frames.shape[-2:], size=self.size, crops=self.crops)
-        mean, std = self.stats
-        crops = (crop(frames, box) for box in boxes)
-        return torch.stack([normalize(c, mean=mean, std=std, center=self.center) for c in crops])
 
 
 def augment_mvit_kinetics(*, size: int = 224, flip: float = 0.5) -> TrainTransform:

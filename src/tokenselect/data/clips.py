@@ -187,9 +187,48 @@ def place_views(
     return views
 
 
-Stats = tuple[Sequence[float], Sequence[float]]
+Stats = tuple[Sequence[float], Sequence[float]]  # mean and deviation of the colours
 STATS: dict[str, Stats] = {"kinetics": KINETICS_STATS, "imagenet": IMAGENET_STATS}
 STRIDES = {"mvit_b16": 4, "mvit_b16_32x3": 3, "mvit_mini": 4}  # of the others: 2
+
+
+def cut_views(frames: Tensor, views: Sequence[View], *, stats: Stats, center: str | None) -> Tensor:
+    """Make (v, 3, t, h, w) model input of (t, 3, h, w) uint8 frames."""
+    mean, std = stats
+    cuts = (view.cut(frames) for view in views)
+    return torch.stack([normalize(cut, mean=mean, std=std, center=center) for cut in cuts])
+
+
+class EvalTransform:
+    """The transform of testing: the short side resized, one crop in the middle or several.
+
+    Args:
+        size: side of the square that the model sees.
+        short_side: of the picture before cropping; None: `size`.
+        crops: 1, or usually 3, spread along the longer side.
+        stats: mean and standard deviation of red, green and blue, as shares of 255.
+        center: "clip" subtracts the clip's average frame.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        short_side: int | None = None,
+        crops: int = 1,
+        stats: Stats = KINETICS_STATS,
+        center: str | None = None,
+    ):
+        self.size, self.short_side, self.crops = size, short_side or size, crops
+        self.stats, self.center = stats, center
+        if self.short_side < size:
+            raise ValueError(f"short_side must be at least size {size}, got {short_side}")
+
+    def __call__(self, frames: Tensor, *, generator: Generator | None = None) -> Tensor:
+        """Map (t, 3, h, w) uint8 to (crops, 3, t, size, size) float; nothing is drawn."""
+        source, size = (frames.shape[-2], frames.shape[-1]), (self.size, self.size)
+        views = place_views(source, size, short_side=self.short_side, crops=self.crops)
+        return cut_views(frames, views, stats=self.stats, center=self.center)
 
 
 @dataclass(frozen=True)
@@ -233,9 +272,7 @@ class ClipRule:
 
     def cut(self, frames: Tensor, views: Sequence[View]) -> Tensor:
         """Make (v, 3, t, h, w) model input of (t, 3, h, w) uint8 frames."""
-        mean, std = self.stats
-        cuts = (view.cut(frames) for view in views)
-        return torch.stack([normalize(c, mean=mean, std=std, center=self.center) for c in cuts])
+        return cut_views(frames, views, stats=self.stats, center=self.center)
 
 
 def rule_of_model(name: str, default_input: tuple[int, int, int]) -> ClipRule:

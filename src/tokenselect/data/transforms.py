@@ -39,22 +39,6 @@ def crop(frames: Tensor, box: Box) -> Tensor:
     return frames[..., top : top + height, left : left + width]
 
 
-def center_box(height: int, width: int, size: int) -> Box:
-    """Return the square of side `size` in the middle."""
-    return (height - size) // 2, (width - size) // 2, size, size
-
-
-def spread_boxes(height: int, width: int, *, size: int, crops: int) -> list[Box]:
-    """Spread squares along the longer side; the usual three cover left, middle and right."""
-    if crops == 1:
-        return [center_box(height, width, size)]
-    room_h, room_w = height - size, width - size
-    shares = [number / (crops - 1) for number in range(crops)]
-    if width >= height:
-        return [(room_h // 2, round(room_w * share), size, size) for share in shares]
-    return [(round(room_h * share), room_w // 2, size, size) for share in shares]
-
-
 def draw_resized_box(
     height: int,
     width: int,

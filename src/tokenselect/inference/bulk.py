@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from tokenselect.checkpoints.model import LoadedModel
+from tokenselect.checkpoints import info_of
 from tokenselect.data import VideoError
 from tokenselect.extras import require
 from tokenselect.inference.preprocessor import Preprocessor
+from tokenselect.measure.accuracy import score_views
 
 TOP = 5
 EXPECTED = (VideoError, OSError, ValueError, RuntimeError)  # of a file, not of a program
@@ -65,14 +66,14 @@ def read_video(video: str, preprocess: Preprocessor, *, clips: int, crops: int) 
 
 
 @torch.inference_mode()
-def answer(loaded: LoadedModel, reading: Reading) -> Row:
+def answer(model: nn.Module, reading: Reading) -> Row:
     """Classify a video by the average of its views."""
     if reading.views is None:
         return Row(reading.video, error=reading.error)
-    device = next(loaded.model.parameters()).device
-    logits = loaded.model(reading.views.to(device)).float()
-    values, classes = logits.softmax(dim=1).mean(dim=0).cpu().topk(min(TOP, logits.shape[1]))
-    labels = tuple(loaded.class_names[number] for number in classes.tolist())
+    views = reading.views.to(next(model.parameters()).device)
+    scores = score_views(model, views[None])[0].cpu()
+    values, classes = scores.topk(min(TOP, len(scores)))
+    labels = tuple(info_of(model).id2label[number] for number in classes.tolist())
     probabilities = tuple(round(value, 6) for value in values.tolist())
     return Row(reading.video, labels[0], probabilities[0], labels, probabilities)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from tokenselect.checkpoints.model import LoadedModel, sites_of
+from tokenselect.checkpoints.model import info_of, sites_of, with_plan
 from tokenselect.inference.candidates import Candidate, CostModel, drops, list_plans, usual_sites
 from tokenselect.measure.cost import count_gmacs, time_forwards
 from tokenselect.plan import SelectionPlan
@@ -140,7 +140,7 @@ class Calibration:
 
 
 def calibrate_model(
-    loaded: LoadedModel,
+    model: nn.Module,
     *,
     target_ms: float | None = None,
     target_gmacs: float | None = None,
@@ -153,7 +153,7 @@ def calibrate_model(
     """Find plans for a budget of milliseconds or of GMACs a view.
 
     Args:
-        loaded: the model, on the device it will run on.
+        model: on the device it will run on.
         target_ms: at most so many milliseconds, measured here.
         target_gmacs: at most so many GMACs.
         results: recorded accuracies of the model.
@@ -166,30 +166,30 @@ def calibrate_model(
         raise ValueError("give one target: --target-ms or --target-gmacs")
     if (target_ms or target_gmacs or 0) <= 0:
         raise ValueError(f"the target must be above 0, got {target_ms or target_gmacs}")
-    candidates = list_candidates(loaded, results, sites=sites, tell=tell)
+    candidates = list_candidates(model, results, sites=sites, tell=tell)
     ranked = rank(candidates, results)
     if target_gmacs is not None:
         proposals = [p for p in ranked.values() if p.gmacs <= target_gmacs]
         check_found(proposals, ranked, f"{target_gmacs:g} GMACs", lambda p: p.gmacs, "GMACs")
-        exact = (p for p in count_exactly(loaded, proposals) if p.gmacs <= target_gmacs)
+        exact = (p for p in count_exactly(model, proposals) if p.gmacs <= target_gmacs)
         chosen = list(islice(exact, count))
-        return time_proposals(loaded, ranked["dense"], chosen, repeats=repeats, tell=tell)
+        return time_proposals(model, ranked["dense"], chosen, repeats=repeats, tell=tell)
     assert target_ms is not None
-    return meet_latency(loaded, ranked, target_ms, count=count, repeats=max(1, repeats), tell=tell)
+    return meet_latency(model, ranked, target_ms, count=count, repeats=max(1, repeats), tell=tell)
 
 
 def list_candidates(
-    loaded: LoadedModel,
+    model: nn.Module,
     results: Results | None,
     *,
     sites: Sequence[tuple[str, int]] | None,
     tell: Callable[[str], object],
 ) -> dict[str, Candidate]:
     """Work out all plans to try: those with results, and those at the sites."""
-    costs = CostModel(loaded.with_plan("dense").model)
+    costs, trained = CostModel(with_plan(model, "dense")), info_of(model).trained
     recorded = [SelectionPlan.parse(text) for text in (results.top1 if results else ())]
-    if loaded.trained:
-        labels = sites_of(loaded.trained).split(", ")
+    if trained:
+        labels = sites_of(trained).split(", ")
         recorded = [plan for plan in recorded if {site.label for site in plan} <= set(labels)]
         sites = sites or [(label[0], int(label[1:])) for label in labels]
     plans = list_plans(costs, sites or usual_sites(costs), first=recorded)
@@ -236,14 +236,15 @@ def check_found(
         )
 
 
-def count_exactly(loaded: LoadedModel, proposals: Iterable[Proposal]) -> Iterator[Proposal]:
+def count_exactly(model: nn.Module, proposals: Iterable[Proposal]) -> Iterator[Proposal]:
     """Count the multiply-adds again with the scorers, one proposal after the other as asked for."""
+    shape = info_of(model).clip_rule.shape
     for p in proposals:
-        yield replace(p, gmacs=count_gmacs(loaded.with_plan(p.plan).model, loaded.rule.shape))
+        yield replace(p, gmacs=count_gmacs(with_plan(model, p.plan), shape))
 
 
 def time_proposals(
-    loaded: LoadedModel,
+    model: nn.Module,
     dense: Proposal,
     proposals: Sequence[Proposal],
     *,
@@ -255,23 +256,23 @@ def time_proposals(
         return Calibration(dense, list(proposals))
     names = list(dict.fromkeys(["dense", *(p.plan for p in proposals)]))
     tell(f"timing {len(names)} plans")
-    timed = time_plans(loaded, names, repeats=repeats)
+    timed = time_plans(model, names, repeats=repeats)
     return Calibration(
         replace(dense, milliseconds=timed["dense"]),
         [replace(p, milliseconds=timed[p.plan]) for p in proposals],
     )
 
 
-def time_plans(loaded: LoadedModel, plans: Sequence[str], *, repeats: int) -> dict[str, float]:
+def time_plans(model: nn.Module, plans: Sequence[str], *, repeats: int) -> dict[str, float]:
     """Time plans in turns on the model's device: milliseconds by plan."""
-    device = next(loaded.model.parameters()).device
-    clip = torch.randn(loaded.rule.shape, device=device)
-    models = {plan: loaded.with_plan(plan).model for plan in plans}
+    device = next(model.parameters()).device
+    clip = torch.randn(info_of(model).clip_rule.shape, device=device)
+    models = {plan: with_plan(model, plan) for plan in plans}
     return time_forwards(models, clip, repeats=repeats)
 
 
 def meet_latency(
-    loaded: LoadedModel,
+    model: nn.Module,
     ranked: Mapping[str, Proposal],
     target: float,
     *,
@@ -282,7 +283,7 @@ def meet_latency(
     """Guess latency from GMACs by a line through dense and cheapest, then measure the best."""
     cheapest = min(ranked.values(), key=lambda p: p.gmacs)
     tell("timing the dense model and the cheapest plan")
-    timed = time_plans(loaded, ["dense", cheapest.plan], repeats=repeats)
+    timed = time_plans(model, ["dense", cheapest.plan], repeats=repeats)
     low, high = timed[cheapest.plan], timed["dense"]
     check_found([cheapest] if low <= target else [], ranked, f"{target:g} ms", lambda _: low, "ms")
     span = max(ranked["dense"].gmacs - cheapest.gmacs, 1e-12)
@@ -295,9 +296,9 @@ def meet_latency(
             break
         batch, waiting = waiting[:count], waiting[count:]
         tell(f"timing {len(batch)} plans, {len(met)} found so far")
-        timed |= time_plans(loaded, [p.plan for p in batch], repeats=repeats)
+        timed |= time_plans(model, [p.plan for p in batch], repeats=repeats)
         met += [p for p in batch if timed[p.plan] <= target]
     order = list(ranked)
     best = sorted(met, key=lambda p: order.index(p.plan))[:count]
-    proposals = [replace(p, milliseconds=timed[p.plan]) for p in count_exactly(loaded, best)]
+    proposals = [replace(p, milliseconds=timed[p.plan]) for p in count_exactly(model, best)]
     return Calibration(replace(ranked["dense"], milliseconds=high), proposals)

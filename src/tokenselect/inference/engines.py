@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from tokenselect.checkpoints.model import LoadedModel
 from tokenselect.extras import require
 from tokenselect.inference.bulk import Reading, Row, answer, read_video
 from tokenselect.inference.preprocessor import Preprocessor
@@ -41,20 +41,20 @@ class Readings(Dataset[Reading]):
 
 
 def on_this_machine(
-    loaded: LoadedModel, videos: Sequence[str], *, clips: int, crops: int, workers: int
+    model: nn.Module, videos: Sequence[str], *, clips: int, crops: int, workers: int
 ) -> Iterator[Row]:
     """Classify videos, in order.
 
     Args:
-        loaded: the model, on the device that it shall run on.
+        model: on the device that it shall run on.
         videos: files.
         clips: of each video.
         crops: of each clip.
         workers: processes that read; 0 reads in this one.
     """
-    readings = Readings(videos, Preprocessor(loaded.rule), clips=clips, crops=crops)
+    readings = Readings(videos, Preprocessor(model), clips=clips, crops=crops)
     for reading in DataLoader(readings, batch_size=None, num_workers=workers):
-        yield answer(loaded, reading)
+        yield answer(model, reading)
 
 
 BLOCK = 16  # videos handed out at a time: what a lost worker has to do again
@@ -64,27 +64,26 @@ class Worker:
     """Classifies the videos it is given; one stays alive in each process.
 
     Args:
-        loaded: the model.
+        model: the model.
         clips: of each video.
         crops: of each clip.
     """
 
-    def __init__(self, loaded: LoadedModel, clips: int, crops: int) -> None:
+    def __init__(self, model: nn.Module, clips: int, crops: int) -> None:
         torch.set_num_threads(1)
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        loaded.model.to(device)
-        self.loaded = loaded
-        self.preprocess = Preprocessor(loaded.rule)
+        self.model = model.to(device)
+        self.preprocess = Preprocessor(model)
         self.views = {"clips": clips, "crops": crops}
 
     def __call__(self, item: dict[str, Any]) -> dict[str, Any]:
         """Answer for one video."""
         reading = read_video(item["video"], self.preprocess, **self.views)
-        return answer(self.loaded, reading).to_dict()
+        return answer(self.model, reading).to_dict()
 
 
 def on_ray(
-    loaded: LoadedModel,
+    model: nn.Module,
     videos: Sequence[str],
     *,
     clips: int,
@@ -95,7 +94,7 @@ def on_ray(
     """Classify videos on a cluster, in whatever order they are done.
 
     Args:
-        loaded: the model; it is sent to the workers.
+        model: it is sent to the workers.
         videos: files that every machine of the cluster sees under the same names.
         clips: of each video.
         crops: of each clip.
@@ -114,7 +113,7 @@ def on_ray(
         blocks = max(workers, -(-len(items) // BLOCK))
         rows = ray.data.from_items(items, override_num_blocks=blocks).map(
             Worker,
-            fn_constructor_args=(loaded, clips, crops),
+            fn_constructor_args=(model, clips, crops),
             compute=ray.data.ActorPoolStrategy(size=workers),
             num_gpus=1 if torch.cuda.is_available() else 0,
         )

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from tokenselect.adapters import find_adapter
-from tokenselect.checkpoints.model import LoadedModel
+from tokenselect.checkpoints import info_of, plan_of, remarks_of, with_plan
+from tokenselect.checkpoints.model import DEFAULT_PLAN
 from tokenselect.data import FrameSource
 from tokenselect.data.clips import ClipRule
+from tokenselect.data.sources import find_videos
 from tokenselect.grid import TokenGrid
+from tokenselect.inference.preprocessor import Video, open_frames
 from tokenselect.insertion import record_selections, watch_grids
 from tokenselect.insertion.insert import selectors_of
 from tokenselect.measure.cost import layer_costs, time_forwards
 from tokenselect.ops.anchors import Pair, corners_of, default_stride
-from tokenselect.plan import THW
+from tokenselect.plan import THW, SelectionPlan
 from tokenselect.selectors import RegionSelector, Selection, Selector
 from tokenselect.selectors.baselines import RandomScoring
 from tokenselect.selectors.scoring import AnchorFeatureScoring
@@ -132,11 +136,62 @@ def patch_stride(model: nn.Module, *, video: THW, thw: THW) -> THW:
     return t, h, w
 
 
+Plan = SelectionPlan | str
 CountLayers = Callable[[nn.Module, list[THW], tuple[int, ...]], list[Layer]]
 
 
+def be_silent(_: str) -> None:
+    """Take what would be told to someone who waits."""
+
+
+def explain(
+    model: nn.Module,
+    video: Video,
+    *,
+    plan: Plan | Sequence[Plan] | None = None,
+    method: str | None = None,
+    start: float = 0.0,
+    seconds: float | None = None,
+    repeats: int = 0,
+) -> Explanation:
+    """Show what a model keeps of one clip, why, what that costs and what it changes.
+
+    Args:
+        model: of `load_model` or `create_model`.
+        video: a file, an address, "sample:3", or frames as `Preprocessor` takes them.
+        plan: one or several to explain beside the dense model; None for the model's own.
+        method: of selection, in place of the model's own.
+        start: seconds into the video at which the part to look at begins.
+        seconds: length of that part; None for all that follows. The clip is its middle.
+        repeats: timed forwards of each plan; 0 times nothing.
+
+    Returns:
+        The clip, and what happened to it: dense first, then the plans.
+    """
+    if plan is None and not plan_of(model):  # a dense model has no trained selector
+        plan, method = DEFAULT_PLAN, method or "motion"
+    plans = [plan_of(model)] if plan is None else [plan] if isinstance(plan, Plan) else plan
+    models = [with_plan(model, "dense")]
+    models += [with_plan(model, one, method=method) for one in plans]
+    if isinstance(video, str | Path):
+        (found,) = find_videos([str(video)])
+        source, name = found.open(), found.name
+    else:
+        source, name = open_frames(video), "frames"
+    with closing(source):
+        return explain_video(
+            models,
+            source,
+            name=name,
+            start=start,
+            seconds=seconds,
+            repeats=repeats,
+            tell=be_silent,
+        )
+
+
 def explain_video(
-    models: Sequence[LoadedModel],
+    models: Sequence[nn.Module],
     source: FrameSource,
     *,
     name: str,
@@ -158,34 +213,33 @@ def explain_video(
         count: counts multiply-adds; someone who asks again may remember them.
         tell: told what is being done.
     """
-    first = models[0]
-    numbers = choose_frames(source, first.rule, start=start, seconds=seconds)
+    first, info = models[0], info_of(models[0])
+    numbers = choose_frames(source, info.clip_rule, start=start, seconds=seconds)
     frames = source.read(numbers)
-    (view,) = first.rule.views((frames.shape[2], frames.shape[3]))
-    device = next(first.model.parameters()).device
-    inputs = first.rule.cut(frames, [view]).to(device)
+    (view,) = info.clip_rule.views((frames.shape[2], frames.shape[3]))
+    inputs = info.clip_rule.cut(frames, [view]).to(next(first.parameters()).device)
     recordings = []
-    for loaded in models:
-        tell(f"running plan {loaded.plan}")
-        recordings.append(record_clip(loaded.model, inputs))
+    for model in models:
+        tell(f"running plan {plan_of(model)}")
+        recordings.append(record_clip(model, inputs))
     video = (len(numbers), *view.size)
-    stride = patch_stride(first.model, video=video, thw=recordings[0].thw)
+    stride = patch_stride(first, video=video, thw=recordings[0].thw)
     times = [float(source.times[number]) for number in numbers]
     clip = ClipStory(name, frames, numbers, times, view, stride)
     latency = measure(models, inputs, repeats=repeats, tell=tell)
     tell("counting multiply-adds")
     plans = [
         tell_plan(
-            loaded,
+            model,
             recording,
             clip,
-            layers=count(loaded.model, recording.grids, first.rule.shape),
-            milliseconds=latency.get(str(loaded.plan)),
+            layers=count(model, recording.grids, info.clip_rule.shape),
+            milliseconds=latency.get(str(plan_of(model))),
         )
-        for loaded, recording in zip(models, recordings, strict=True)
+        for model, recording in zip(models, recordings, strict=True)
     ]
-    notes = list(dict.fromkeys(remark for loaded in models for remark in loaded.remarks))
-    return Explanation(first.name, first.class_names, clip, plans, notes)
+    notes = list(dict.fromkeys(remark for model in models for remark in remarks_of(model)))
+    return Explanation(info.name, info.class_names, clip, plans, notes)
 
 
 def choose_frames(
@@ -203,18 +257,18 @@ def choose_frames(
 
 
 def measure(
-    models: Sequence[LoadedModel], inputs: Tensor, *, repeats: int, tell: Callable[[str], object]
+    models: Sequence[nn.Module], inputs: Tensor, *, repeats: int, tell: Callable[[str], object]
 ) -> dict[str, float]:
     """Time the plans in turns: milliseconds by plan."""
     if not repeats:
         return {}
     tell("timing")
-    named = {str(loaded.plan): loaded.model for loaded in models}
+    named = {str(plan_of(model)): model for model in models}
     return time_forwards(named, inputs, repeats=repeats)
 
 
 def tell_plan(
-    loaded: LoadedModel,
+    model: nn.Module,
     recording: Recording,
     clip: ClipStory,
     *,
@@ -222,9 +276,7 @@ def tell_plan(
     milliseconds: float | None,
 ) -> PlanStory:
     """Put together what one plan did to the clip."""
-    traces = trace_sites(
-        recording.selections, thw=recording.thw, strides=block_strides(loaded.model)
-    )
+    traces = trace_sites(recording.selections, thw=recording.thw, strides=block_strides(model))
     sites = []
     for label, (before, after) in traces.items():
         selection = recording.selections[label]
@@ -246,7 +298,7 @@ def tell_plan(
             )
         )
     return PlanStory(
-        plan=str(loaded.plan),
+        plan=str(plan_of(model)),
         probabilities=recording.logits.softmax(dim=0),
         sites=sites,
         layers=layers,

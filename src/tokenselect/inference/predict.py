@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -10,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tokenselect.checkpoints.model import LoadedModel
+from tokenselect.checkpoints import info_of, plan_of, with_plan
 from tokenselect.data import FrameSource, VideoError
-from tokenselect.data.clips import ClipRule
 from tokenselect.data.sources import Video
+from tokenselect.measure.accuracy import score_views
 from tokenselect.measure.cost import count_gmacs, time_forwards
 
 Spans = list[tuple[int, int]]
@@ -105,7 +106,6 @@ def predict_video(
     model: nn.Module,
     source: FrameSource,
     *,
-    rule: ClipRule,
     clips: int = 1,
     crops: int = 1,
     window: float = 10.0,
@@ -118,7 +118,6 @@ def predict_video(
     Args:
         model: in evaluation mode.
         source: the video.
-        rule: how the model wants its clips.
         clips: of each window, spread over it.
         crops: of each clip.
         window: seconds; 0 takes any video as one.
@@ -126,7 +125,7 @@ def predict_video(
         clips_at_once: of one forward, to bound memory.
         on_window: told how many of how many windows are done.
     """
-    device = next(model.parameters()).device
+    rule, device = info_of(model).clip_rule, next(model.parameters()).device
     spans = split_windows(source, seconds=window, step=step)
     views = rule.views(source.size, crops=crops)
     moments = []
@@ -134,11 +133,10 @@ def predict_video(
         chosen = rule.sample(start, stop, clips=clips)
         frames = source.read([frame for clip in chosen for frame in clip])
         inputs = torch.cat([rule.cut(part, views) for part in frames.split(rule.frames)])
-        parts = [model(part.to(device)).float() for part in inputs.split(clips_at_once)]
-        probabilities = torch.cat(parts).softmax(dim=1).mean(dim=0).cpu()
+        scores = score_views(model, inputs[None].to(device), views_at_once=clips_at_once)
         times = source.times
         end = float(times[stop - 1]) + 1 / source.fps
-        moments.append(Moment(float(times[start]), end, probabilities))
+        moments.append(Moment(float(times[start]), end, scores[0].cpu()))
         if on_window is not None:
             on_window(number + 1, len(spans))
     return Timeline(moments, float(source.times[-1]) + 1 / source.fps)
@@ -163,87 +161,41 @@ class Costs:
     milliseconds_dense: float | None = None
 
 
-def answer_videos(
-    loaded: LoadedModel,
-    videos: Sequence[Video],
-    *,
-    clips: int = 1,
-    crops: int = 1,
-    window: float = 10.0,
-    step: float | None = None,
-    on_video: Callable[[Answer], object] | None = None,
-    on_window: Callable[[Video, int, int], object] | None = None,
-) -> list[Answer]:
-    """Classify videos one after another; one that cannot be read does not stop the others.
+def answer_video(video: Video, predict: Callable[[FrameSource], Timeline]) -> Answer:
+    """Classify a video; one that cannot be read gives its error instead.
 
     Args:
-        loaded: the model.
-        videos: as `find_videos` gives them.
-        clips: of each window of a video.
-        crops: of each clip.
-        window: seconds of a window of a long video; 0 takes any video as one.
-        step: seconds from window to window.
-        on_video: told each answer.
-        on_window: told the video, and how many of how many of its windows are done.
+        video: as `find_videos` gives it.
+        predict: classifies an open video: `predict_video` with its settings.
     """
-    answers = []
-    for video in videos:
-        try:
-            answer = Answer(video, _answer(loaded, video, clips, crops, window, step, on_window))
-        except VideoError as error:
-            answer = Answer(video, error=str(error))
-        answers.append(answer)
-        if on_video is not None:
-            on_video(answer)
-    return answers
-
-
-def _answer(
-    loaded: LoadedModel,
-    video: Video,
-    clips: int,
-    crops: int,
-    window: float,
-    step: float | None,
-    on_window: Callable[[Video, int, int], object] | None,
-) -> Timeline:
-    source = video.open()
     try:
-        return predict_video(
-            loaded.model,
-            source,
-            rule=loaded.rule,
-            clips=clips,
-            crops=crops,
-            window=window,
-            step=step,
-            on_window=None if on_window is None else lambda *done: on_window(video, *done),
-        )
-    finally:
-        source.close()
+        with closing(video.open()) as source:
+            return Answer(video, predict(source))
+    except VideoError as error:
+        return Answer(video, error=str(error))
 
 
-def cost_of(loaded: LoadedModel, *, repeats: int = 3) -> Costs:
+def cost_of(model: nn.Module, *, repeats: int = 3) -> Costs:
     """Count and time one view, with the plan and dense, on the model's device.
 
     Args:
-        loaded: the model.
+        model: the model.
         repeats: timed forwards of each, in turns; 0 times nothing.
     """
-    shape = loaded.rule.shape
-    models = {"dense": loaded.with_plan("dense").model}
-    if loaded.plan:
-        models["selected"] = loaded.model
-    gmacs = {name: count_gmacs(model, shape) for name, model in models.items()}
+    shape = info_of(model).clip_rule.shape
+    models = {"dense": with_plan(model, "dense")}
+    if plan_of(model):
+        models["selected"] = model
+    gmacs = {name: count_gmacs(one, shape) for name, one in models.items()}
     timed: dict[str, float] = {}
     if repeats:
-        device = next(loaded.model.parameters()).device
+        device = next(model.parameters()).device
         timed = time_forwards(models, torch.randn(shape, device=device), repeats=repeats)
-    last = "selected" if loaded.plan else "dense"
+    last = "selected" if "selected" in models else "dense"
     return Costs(gmacs[last], gmacs["dense"], timed.get(last), timed.get("dense"))
 
 
-def answer_to_dict(answer: Answer, loaded: LoadedModel, *, top: int) -> dict[str, Any]:
+def answer_to_dict(answer: Answer, id2label: Mapping[int, str], *, top: int) -> dict[str, Any]:
     """Give an answer as JSON values."""
     told: dict[str, Any] = {"video": answer.video.name}
     if answer.video.label is not None:
@@ -251,21 +203,21 @@ def answer_to_dict(answer: Answer, loaded: LoadedModel, *, top: int) -> dict[str
     if answer.timeline is None:
         return {**told, "error": answer.error}
     told["seconds"] = round(answer.timeline.seconds, 3)
-    told["top"] = guesses(answer.timeline.whole, loaded, top=top)
+    told["top"] = guesses(answer.timeline.whole, id2label, top=top)
     told["timeline"] = [
         {
             "start": round(moment.start, 3),
             "end": round(moment.end, 3),
-            "top": guesses(moment, loaded, top=top),
+            "top": guesses(moment, id2label, top=top),
         }
         for moment in answer.timeline.moments
     ]
     return told
 
 
-def guesses(moment: Moment, loaded: LoadedModel, *, top: int) -> list[dict[str, Any]]:
+def guesses(moment: Moment, id2label: Mapping[int, str], *, top: int) -> list[dict[str, Any]]:
     """List the most likely classes as JSON values."""
     return [
-        {"label": loaded.class_names[number], "class": number, "probability": round(value, 6)}
+        {"label": id2label[number], "class": number, "probability": round(value, 6)}
         for number, value in moment.top(top)
     ]

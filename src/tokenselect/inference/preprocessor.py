@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from tokenselect.checkpoints.model import info_of, rule_of
 from tokenselect.data import FrameSource, open_video
-from tokenselect.data.clips import ClipRule, rule_of_model, rule_of_recipe
+from tokenselect.data.clips import ClipRule
 from tokenselect.data.sources import FramesInMemory
-from tokenselect.weights import read_weights
+from tokenselect.weights import read_metadata
 
 Video = str | Path | Tensor | np.ndarray
 
@@ -20,31 +21,28 @@ Video = str | Path | Tensor | np.ndarray
 class Preprocessor:
     """Picks, resizes, crops and normalises frames.
 
-        preprocess = Preprocessor.from_pretrained("runs/mine")
+        model = tokenselect.load_model("runs/mine")
+        preprocess = tokenselect.Preprocessor(model)
         logits = model(**preprocess("clip.mp4"))
 
     Args:
-        rule: what the model wants.
+        model: the model to prepare clips for, or its clip rule.
     """
 
-    def __init__(self, rule: ClipRule) -> None:
-        self.rule = rule
+    def __init__(self, model: nn.Module | ClipRule) -> None:
+        self.rule = model if isinstance(model, ClipRule) else info_of(model).clip_rule
 
     @classmethod
     def from_pretrained(cls, path: str | Path) -> Preprocessor:
         """Make the one of a saved model or a run; only its description is used.
 
         Args:
-            path: as `load_model` takes it.
+            path: a run's folder, a checkpoint's folder, a file or a Hub repository.
         """
-        _, metadata = read_weights(path)
-        if "recipe" in metadata:
-            return cls(rule_of_recipe(metadata["recipe"]["data"]))
+        metadata = read_metadata(path)
         if "model" not in metadata:
             raise ValueError(f"{path} does not say what its model wants")
-        described = metadata["model"]
-        size = (described["frames"], *described["size"])
-        return cls(rule_of_model(described["name"], size))
+        return cls(rule_of(metadata["model"], metadata.get("recipe")))
 
     def __call__(
         self, videos: Video | Sequence[Video], *, clips: int = 1, crops: int = 1

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tokenselect.adapters import find_adapter
 from tokenselect.plan import THW
+from tokenselect.weights.formats import SELECTORS
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,6 @@ def measure_latency(
             if turn >= warmup:
                 seconds[name].append(time.perf_counter() - start)
     return {name: statistics.median(values) for name, values in seconds.items()}
-
-
-SELECTORS = "token_selectors."
 
 
 @dataclass(frozen=True)

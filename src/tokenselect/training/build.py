@@ -6,14 +6,13 @@ import functools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader
 
-from tokenselect.checkpoints.model import describe_model, load_model
+from tokenselect.checkpoints.model import describe_model, info_of
 from tokenselect.data import mix_clips
 from tokenselect.insertion import insert_selectors
 from tokenselect.models import create_model, find_weights
@@ -79,38 +78,12 @@ def can_be_taught(model: ModelRecipe, loaded: LoadedWeights | None) -> bool:
     return any(name.startswith(SELECTORS) for name in loaded.initial)
 
 
-@dataclass(frozen=True)
-class TrainedModel:
-    """A model from a checkpoint, with what it was trained on.
-
-    Attributes:
-        model: in evaluation mode.
-        recipe: of its training.
-        class_names: of its outputs.
-        plan: what it selects now.
-    """
-
-    model: nn.Module
-    recipe: Recipe
-    class_names: tuple[str, ...]
-    plan: str
-
-
-def load_trained(
-    path: str | Path, *, plan: str | None = None, method: str | None = None
-) -> TrainedModel:
-    """Build the model of a checkpoint that a run has written.
-
-    Args:
-        path: a run's folder (its best is taken), a checkpoint's folder or its weights' file.
-        plan: in place of the trained one; see `load_model`.
-        method: in place of the trained one.
-    """
-    saved = load_model(path, plan=plan, method=method)
-    if "recipe" not in saved.metadata:
-        raise ValueError(f"{path} was not written by `tokenselect train`: it holds no recipe")
-    recipe = recipe_from_dict(saved.metadata["recipe"])
-    return TrainedModel(saved.model, recipe, saved.class_names, str(saved.plan))
+def recipe_of(model: nn.Module) -> Recipe:
+    """Give the recipe that a loaded model was trained by."""
+    metadata = info_of(model).metadata
+    if "recipe" not in metadata:
+        raise ValueError("the model was not written by `tokenselect train`: it holds no recipe")
+    return recipe_from_dict(metadata["recipe"])
 
 
 @dataclass(frozen=True)

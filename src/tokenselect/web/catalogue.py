@@ -13,7 +13,8 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 from tokenselect.adapters import find_adapter
-from tokenselect.checkpoints.model import DEFAULT_PLAN, LoadedModel, open_model, sites_of
+from tokenselect.checkpoints import info_of, load_model, plan_of, with_plan
+from tokenselect.checkpoints.model import DEFAULT_PLAN, sites_of
 from tokenselect.measure.cost import layer_costs
 from tokenselect.models import list_models
 from tokenselect.plan import THW, SelectionPlan
@@ -34,7 +35,7 @@ class Offer:
     """
 
     title: str
-    open: Callable[[], LoadedModel]
+    open: Callable[[], nn.Module]
 
 
 class Catalogue:
@@ -46,12 +47,12 @@ class Catalogue:
 
     def __init__(self, offers: Mapping[str, Offer]) -> None:
         self.offers = dict(offers)
-        self._opened: OrderedDict[str, LoadedModel] = OrderedDict()
-        self._plans: OrderedDict[tuple[str, str, str | None], LoadedModel] = OrderedDict()
+        self._opened: OrderedDict[str, nn.Module] = OrderedDict()
+        self._plans: OrderedDict[tuple[str, str, str | None], nn.Module] = OrderedDict()
         self._layers: WeakKeyDictionary[nn.Module, list[Layer]] = WeakKeyDictionary()
         self._lock = threading.RLock()
 
-    def open(self, key: str) -> LoadedModel:
+    def open(self, key: str) -> nn.Module:
         """Give a model under its own plan."""
         if key not in self.offers:
             raise Missing(f"no model {key!r}; there are {', '.join(self.offers)}")
@@ -65,13 +66,13 @@ class Catalogue:
                     del self._plans[place]
             return self._opened[key]
 
-    def with_plan(self, key: str, plan: SelectionPlan, *, method: str | None) -> LoadedModel:
+    def with_plan(self, key: str, plan: SelectionPlan, *, method: str | None) -> nn.Module:
         """Give a model under a plan; the same one again is there at once."""
         place = (key, str(plan), method if plan else None)
         with self._lock:
-            loaded = self.open(key)
+            model = self.open(key)
             if place not in self._plans:
-                self._plans[place] = loaded.with_plan(plan, method=method)
+                self._plans[place] = with_plan(model, plan, method=method)
             self._plans.move_to_end(place)
             while len(self._plans) > OPEN_PLANS:
                 self._plans.popitem(last=False)
@@ -107,35 +108,37 @@ def list_offers(
     for path in checkpoints or []:
         if not Path(path).exists():
             raise FileNotFoundError(f"checkpoint {path} does not exist")
-        build = partial(open_model, checkpoint=path, class_names=class_names, device=device)
+        build = partial(load_model, path, class_names=class_names, device=device)
         offers[f"checkpoint-{len(offers) + 1}"] = Offer(Path(path).name, build)
     if model is not None:
-        build = partial(open_model, model, weights=weights, class_names=class_names, device=device)
+        build = partial(load_model, model, weights=weights, class_names=class_names, device=device)
         offers["given"] = Offer(f"{model}, {weights or 'random weights'}", build)
     elif weights is not None:
         raise ValueError(f"weights {weights!r} need the name of their model, --model")
-    offers["small"] = Offer("small model of the package", partial(open_model, device=device))
+    offers["small"] = Offer("small model of the package", partial(load_model, device=device))
     for name in list_models():
-        build = partial(open_model, name, device=device)
+        build = partial(load_model, name, device=device)
         offers[name] = Offer(f"{name}, random weights", build)
     return offers
 
 
-def count_blocks(loaded: LoadedModel) -> int:
+def count_blocks(model: nn.Module) -> int:
     """Count the places where a site may be."""
-    return len(find_adapter(loaded.model).blocks(loaded.model))
+    return len(find_adapter(model).blocks(model))
 
 
-def own_sites(loaded: LoadedModel) -> list[str] | None:
+def own_sites(model: nn.Module) -> list[str] | None:
     """List the sites that have a trained selector; None where any block will do."""
-    return sites_of(loaded.trained).split(", ") if loaded.trained else None
+    trained = info_of(model).trained
+    return sites_of(trained).split(", ") if trained else None
 
 
-def own_method(loaded: LoadedModel) -> str | None:
+def own_method(model: nn.Module) -> str | None:
     """Give the method to begin with: of a dense checkpoint one that needs no training."""
-    return "motion" if loaded.trained is not None and not loaded.trained else None
+    trained = info_of(model).trained
+    return "motion" if trained is not None and not trained else None
 
 
-def own_plan(loaded: LoadedModel) -> str:
+def own_plan(model: nn.Module) -> str:
     """Give the plan to begin with."""
-    return str(loaded.plan or DEFAULT_PLAN)
+    return str(plan_of(model) or DEFAULT_PLAN)

@@ -16,6 +16,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 from PIL import Image
 
+from tokenselect.checkpoints import info_of, method_of, remarks_of
 from tokenselect.checkpoints.model import UNTRAINED
 from tokenselect.data import FrameSource, VideoError
 from tokenselect.data.sources import NUM_SAMPLES, open_sample, sample_label
@@ -167,27 +168,28 @@ def model_routes(catalogue: Catalogue, limits: Limits) -> APIRouter:
     @routes.get("/models/{key}", responses=fails(404))
     def model(key: str) -> ModelDetail:
         """Open a model and say what it takes; a large one needs some seconds."""
-        loaded = catalogue.open(key)
+        model = catalogue.open(key)
+        info = info_of(model)
         return ModelDetail(
             key=key,
             title=catalogue.offers[key].title,
-            name=loaded.name,
-            blocks=count_blocks(loaded),
-            sites=own_sites(loaded),
-            plan=own_plan(loaded),
-            method=loaded.method,
-            first_method=own_method(loaded),
-            input=[loaded.rule.frames, *loaded.rule.size],
-            classes=len(loaded.class_names),
-            notes=loaded.notes,
+            name=info.name,
+            blocks=count_blocks(model),
+            sites=own_sites(model),
+            plan=own_plan(model),
+            method=method_of(model),
+            first_method=own_method(model),
+            input=[info.clip_rule.frames, *info.clip_rule.size],
+            classes=len(info.id2label),
+            notes=list(info.notes),
         )
 
     @routes.get("/models/{key}/plan", responses=fails(404, 422))
     def plan(key: str, text: str, method: str | None = None) -> PlanEntry:
         """Read a plan and put it into the model, without running it."""
         parsed = SelectionPlan.parse(text[:500])
-        loaded = catalogue.with_plan(key, parsed, method=method)
-        return PlanEntry(plan=str(parsed), sites=describe_sites(parsed), notes=loaded.remarks)
+        model = catalogue.with_plan(key, parsed, method=method)
+        return PlanEntry(plan=str(parsed), sites=describe_sites(parsed), notes=remarks_of(model))
 
     @routes.get("/samples/{number}.jpg", response_class=Response, responses=fails(422))
     def picture(number: int) -> Response:

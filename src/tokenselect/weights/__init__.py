@@ -3,7 +3,7 @@
 Pure renamings live beside the backbones they are for; here they are chosen and used.
 """
 
-from tokenselect.weights.files import find_checkpoint, read_weights
+from tokenselect.weights.files import find_checkpoint, read_metadata, read_weights
 from tokenselect.weights.load import LoadedWeights, MismatchError, load_weights
 from tokenselect.weights.public import PUBLIC, PublicFile, fetch_public, public_weights
 
@@ -16,5 +16,6 @@ __all__ = [
     "find_checkpoint",
     "load_weights",
     "public_weights",
+    "read_metadata",
     "read_weights",
 ]

@@ -15,6 +15,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tokenselect.weights.public import fetch_repository, is_repository
+
 ALLOWED = {
     ("collections", "OrderedDict"): collections.OrderedDict,
     ("torch._utils", "_rebuild_tensor"): torch._utils._rebuild_tensor,
@@ -90,11 +92,14 @@ IGNORED = ("data_preprocessor.",)  # colours of mmaction2, not learned
 
 
 def find_checkpoint(path: str | Path) -> Path:
-    """Find the weights' file in a run's folder (its best, else its last), in a checkpoint, or here.
+    """Find the file of weights that a path or a name stands for.
 
     Args:
-        path: a run's folder, a checkpoint's folder or a file.
+        path: a run's folder (its best is taken, else its last), a checkpoint's folder, a file, or
+            a repository of the Hugging Face Hub ("user/name").
     """
+    if is_repository(path):
+        return fetch_repository(str(path), WEIGHTS)
     path = Path(path).expanduser()
     if path.is_file():
         return path
@@ -115,9 +120,17 @@ def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     file = find_checkpoint(path)
     if not is_safetensors(file):
         return unwrap(_load_pickled(file)), {}
+    return unwrap(load_file(file)), read_metadata(file)
+
+
+def read_metadata(path: str | Path) -> dict[str, Any]:
+    """Read the metadata alone; empty where the file is not a safetensors file."""
+    file = find_checkpoint(path)
+    if not is_safetensors(file):
+        return {}
     with safe_open(file, framework="pt") as opened:
         text = opened.metadata() or {}
-    return unwrap(load_file(file)), {name: _parse(value) for name, value in text.items()}
+    return {name: _parse(value) for name, value in text.items()}
 
 
 def is_safetensors(file: Path) -> bool:

@@ -14,6 +14,7 @@ from tokenselect.backbones import mvit, video_swin
 SCORER = re.compile(r"(time|space)_score_predictor\.(\d+)\.score_network\.(in_conv|out_conv)\.(.*)")
 KINDS = {"time": "T", "space": "S"}
 PARTS = {"in_conv": "embed", "out_conv": "score"}
+SELECTORS = "token_selectors."  # prefix of the parameters of inserted selectors
 
 
 def rename_scorers(state: Mapping[str, Tensor], *, sites: Sequence[str]) -> dict[str, Tensor]:
@@ -34,7 +35,7 @@ def rename_scorers(state: Mapping[str, Tensor], *, sites: Sequence[str]) -> dict
             labels = [label for label in sites if label.startswith(KINDS[kind])]
             if int(index) < len(labels):
                 label = labels[int(index)]
-                name = f"token_selectors.{label}.scoring.network.{PARTS[part]}.{rest}"
+                name = f"{SELECTORS}{label}.scoring.network.{PARTS[part]}.{rest}"
         renamed[name] = weight
     return renamed
 

@@ -10,12 +10,11 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from tokenselect.weights.files import read_weights, unwrap
-from tokenselect.weights.formats import convert, is_scorer
+from tokenselect.weights.formats import SELECTORS, convert, is_scorer
 
 Shape = tuple[int, ...]
 
 HEAD = "classifier."
-SELECTORS = "token_selectors."
 NUM_LISTED = 5
 
 logger = logging.getLogger(__name__)
@@ -42,7 +41,9 @@ class LoadedWeights:
     unused: list[str]
 
 
-def load_weights(model: nn.Module, source: str | Path | Mapping[str, Tensor]) -> LoadedWeights:
+def load_weights(
+    model: nn.Module, source: str | Path | Mapping[str, Tensor], *, title: str | None = None
+) -> LoadedWeights:
     """Load weights of ours or of another framework into one of our models, in place.
 
     The framework is told from the names and shapes in it (`tokenselect.weights.formats.LAYOUTS`).
@@ -53,11 +54,12 @@ def load_weights(model: nn.Module, source: str | Path | Mapping[str, Tensor]) ->
     Args:
         model: dense or with selectors; on any device.
         source: a file, a folder as `find_checkpoint` takes it, or a state dict.
+        title: what messages call the weights, if not by their file.
     """
     if isinstance(source, Mapping):
-        title, state = "the state dict", unwrap(source)
+        title, state = title or "the state dict", unwrap(source)
     else:
-        title, state = str(source), read_weights(source)[0]
+        title, state = title or str(source), read_weights(source)[0]
     try:
         layout, given, resized = convert(state, model)
     except ValueError as error:
@@ -68,6 +70,7 @@ def load_weights(model: nn.Module, source: str | Path | Mapping[str, Tensor]) ->
     given = {name: value for name, value in given.items() if name not in left_out}
     initial = sorted(name for name in own if name not in given and _may_lack(name, given))
     _check(f"{title} ({layout})", given, own, set(initial))
+    check_finite(given, title)
     model.load_state_dict(given, strict=False)
     _tell(title, initial, unused)
     return LoadedWeights(layout, resized, initial, unused)
@@ -120,6 +123,13 @@ def _check(
             '  its selectors are those of the authors\' code: build with scorer="released"'
         )
     raise MismatchError("\n".join(lines))
+
+
+def check_finite(weights: Mapping[str, Tensor], title: str) -> None:
+    """Refuse weights that would make every answer NaN."""
+    for name, value in weights.items():
+        if not value.is_meta and not value.isfinite().all():
+            raise ValueError(f"{title} holds NaN or infinite values in {name}: it is no use")
 
 
 def _sides(shape: Shape) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ PYTORCHVIDEO = "https://dl.fbaipublicfiles.com/pytorchvideo/model_zoo/kinetics"
 VIDEO_SWIN = "https://github.com/SwinTransformer/storage/releases/download/v1.0.4"
 MMACTION = "https://download.openmmlab.com/mmaction/v1.0/recognition/swin"
 DRIVE = "https://drive.google.com/file/d"
+REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?")
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,33 @@ def download(file: PublicFile, path: Path) -> None:
         torch.hub.download_url_to_file(file.url, str(path), file.sha256 or None)
     except (OSError, RuntimeError) as error:  # RuntimeError: a wrong checksum
         raise FileNotFoundError(f"could not download ({error}): {advice}") from error
+
+
+def is_repository(source: object) -> bool:
+    """Tell whether a text can only mean a Hub repository: "user/name", with "@revision" if need be.
+
+    A text whose first part is a folder here is a path with a typing mistake, not a repository.
+    """
+    if not isinstance(source, str) or REPOSITORY.fullmatch(source) is None:
+        return False
+    return not Path(source).exists() and not Path(source).parent.is_dir()
+
+
+def fetch_repository(source: str, filename: str) -> Path:
+    """Give the path of a file of a Hub repository, downloading it first if it is not here."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    match = REPOSITORY.fullmatch(source)
+    assert match is not None
+    try:
+        return Path(hf_hub_download(match[1], filename, revision=match[2]))
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise FileNotFoundError(
+            f"{source} is neither a file nor a folder here, and the Hugging Face Hub gave no "
+            f"{filename} of it: {reason}"
+        ) from error
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:

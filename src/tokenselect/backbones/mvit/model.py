@@ -11,6 +11,7 @@ from tokenselect.backbones.fast_cpu import clips_at_once, fill_in_parts, is_cpu_
 from tokenselect.backbones.layers import check_video, init_carrying, init_linear
 from tokenselect.backbones.mvit.block import Block
 from tokenselect.backbones.mvit.convolution import THW
+from tokenselect.backbones.preset import Backbone, preset
 from tokenselect.grid import TokenGrid
 
 
@@ -61,7 +62,7 @@ class Positions(nn.Module):
         return space, time
 
 
-class MViT(nn.Module):
+class MViT(Backbone):
     """Multiscale Vision Transformer of the first version (Fan et al., section 3.2).
 
     A stage begins at every block of `q_strides`: there the grid shrinks by the stride, and channels
@@ -204,6 +205,7 @@ def _check_stages(q_strides: Mapping[int, THW], depth: int) -> None:
         raise ValueError(f"q_strides must name blocks from 1 to {depth - 1}, got {outside}")
 
 
+@preset
 def mvit_b16(
     *,
     num_classes: int = 400,
@@ -227,6 +229,7 @@ def mvit_b16(
     )
 
 
+@preset
 def mvit_b16_32x3(
     *,
     num_classes: int = 400,
@@ -241,6 +244,7 @@ def mvit_b16_32x3(
     )
 
 
+@preset
 def mvit_mini(
     *,
     num_classes: int = 400,

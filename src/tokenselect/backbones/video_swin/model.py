@@ -8,6 +8,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tokenselect.backbones.layers import check_video, init_carrying, init_linear
+from tokenselect.backbones.preset import Backbone, preset
 from tokenselect.backbones.video_swin.block import Block, PatchMerging
 from tokenselect.backbones.video_swin.windows import THW
 from tokenselect.grid import TokenGrid
@@ -39,7 +40,7 @@ class PatchEmbedding(nn.Module):
         return t, h, w
 
 
-class VideoSwin(nn.Module):
+class VideoSwin(Backbone):
     """Video Swin Transformer (Liu et al., section 3).
 
     All stages' blocks stand in one list. The last block of a stage merges patches at its end, so
@@ -133,6 +134,7 @@ class VideoSwin(nn.Module):
         return {name for name, _ in self.named_parameters() if name.endswith("bias_table")}
 
 
+@preset
 def video_swin_t(
     *,
     num_classes: int = 400,
@@ -157,6 +159,7 @@ def video_swin_t(
     )
 
 
+@preset
 def video_swin_s(
     *,
     num_classes: int = 400,
@@ -181,6 +184,7 @@ def video_swin_s(
     )
 
 
+@preset
 def video_swin_b(
     *,
     num_classes: int = 400,
@@ -206,6 +210,7 @@ def video_swin_b(
     )
 
 
+@preset
 def video_swin_b_w16(
     *,
     num_classes: int = 174,
@@ -227,6 +232,7 @@ def video_swin_b_w16(
     )
 
 
+@preset
 def video_swin_mini(
     *,
     num_classes: int = 400,

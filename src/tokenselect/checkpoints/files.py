@@ -1,0 +1,207 @@
+"""Models on the disk: one loader for every source, one function that writes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from tokenselect.checkpoints.model import (
+    ModelInfo,
+    Plan,
+    Size,
+    describe_model,
+    info_of,
+    number_classes,
+    own_selectors,
+    rebuild,
+    rule_of,
+    select,
+    settings_of,
+)
+from tokenselect.data.labels import read_class_names
+from tokenselect.models import create_model, find_weights, list_models
+from tokenselect.weights import load_weights, public_weights, read_weights
+from tokenselect.weights.files import WEIGHTS
+from tokenselect.weights.formats import SELECTORS, convert, is_scorer
+from tokenselect.weights.load import check_finite
+
+EMBEDDED = Path(__file__).parents[1] / "assets" / "synthetic_mvit_mini.safetensors"
+
+
+def load_model(
+    source: str | Path | None = None,
+    *,
+    plan: Plan = None,
+    method: str | None = None,
+    weights: str | Path | None = None,
+    class_names: str | Path | Sequence[str] | None = None,
+    size: Size | None = None,
+    device: str | torch.device = "cpu",
+) -> nn.Module:
+    """Load a model in evaluation mode; `model.info` holds all that belongs to it.
+
+    Args:
+        source: a run's folder (its best is taken), a checkpoint's folder, a file that
+            `save_model` wrote, a repository of the Hugging Face Hub ("user/name"), or a name of
+            `list_models()`; None for the small trained model in the package. What is on the disk
+            comes before names.
+        plan: in place of the saved one; a trained selector serves whatever its site keeps. "dense"
+            removes all. None for a checkpoint's own, and for a named model that of its weights.
+        method: of selection, in place of the saved one.
+        weights: of a named model: public ones by name, or a file of any known layout; None for
+            random ones.
+        class_names: the names in order, or a file of them: one per line, or JSON.
+        size: side, or height and width, of the frames, if not the model's own; tables of positions
+            are resized.
+        device: where the model runs.
+    """
+    if source is None and weights is not None:
+        raise ValueError(f"weights {str(weights)!r} need the name of their model")
+    place = EMBEDDED if source is None else source
+    if place in list_models() and (weights is not None or not Path(place).exists()):
+        model = _load_named(str(place), weights, plan=plan, method=method, size=size)
+    elif weights is not None:
+        raise ValueError(
+            f"weights are for a model by name, got weights {str(weights)!r} and {str(place)!r}"
+        )
+    else:
+        model = _load_checkpoint(place, plan=plan, method=method, size=size)
+    if class_names is not None:
+        names = _read_names(class_names, count=len(info_of(model).id2label))
+        model.info = replace(info_of(model), id2label=names)  # type: ignore[assignment]
+    return model.eval().to(torch.device(device))
+
+
+def _load_checkpoint(
+    source: str | Path, *, plan: Plan, method: str | None, size: Size | None
+) -> nn.Module:
+    """Build the model of a checkpoint from what its file says about it."""
+    is_word = isinstance(source, str) and source.isidentifier() and not Path(source).exists()
+    if is_word:
+        raise FileNotFoundError(
+            f"no checkpoint at {source}, and no model has that name: there are "
+            f"{', '.join(list_models())}"
+        )
+    weights, metadata = read_weights(source)
+    described = metadata.pop("model", None)
+    if not isinstance(described, Mapping):
+        raise ValueError(
+            f"{source} holds weights but not what builds their model: load_model(NAME, "
+            f"weights={str(source)!r}), or --model NAME --weights {source}"
+        )
+    count, names = described["num_classes"], metadata.pop("class_names", None)
+    if names and len(names) != count:
+        raise ValueError(f"{source} has {len(names)} class names for {count} classes")
+    if "licence" in metadata:  # as 0.1 wrote it
+        metadata["license"] = metadata.pop("licence")
+    model = rebuild(described, size=size)
+    trained = {key: value for key, value in weights.items() if key.startswith(SELECTORS)}
+    check_finite(trained, str(source))
+    backbone = {key: value for key, value in weights.items() if key not in trained}
+    if load_weights(model, backbone, title=str(source)).initial:
+        raise ValueError(f"{source} has no classifier of the {count} classes that it names")
+    info = ModelInfo(
+        described["name"],
+        dict(enumerate(names)) if names else number_classes(count),
+        rule_of(settings_of(model), metadata.get("recipe")),
+        metadata,
+        selection=_read_selection(described, method),
+        trained=trained,
+    )
+    return select(model, described.get("plan") if plan is None else plan, info)
+
+
+def _read_selection(described: Mapping[str, Any], method: str | None) -> dict[str, Any]:
+    """Read the settings of the selectors of a file."""
+    selection = {"method": "stts", **described.get("selection", {})}
+    if selection.get("stride") is not None:
+        selection["stride"] = tuple(selection["stride"])
+    return {**selection, **({"method": method} if method else {})}
+
+
+def _load_named(
+    name: str, weights: str | Path | None, *, plan: Plan, method: str | None, size: Size | None
+) -> nn.Module:
+    """Build a named model with weights of any layout, or with random ones, always the same."""
+    if weights is None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = create_model(name, size=size)
+        note = f"{name} has random weights: its labels mean nothing, its costs are right"
+        return select(model, plan, _named_info(model, notes=(note,), method=method or "stts"))
+    state, _ = read_weights(find_weights(name, weights))  # type: ignore[arg-type]
+    published = public_weights(name).get(str(weights))
+    if plan is None and published is not None:
+        plan = published.plan
+    with torch.device("meta"):
+        count = len(convert(state, create_model(name))[1]["classifier.bias"])
+    model = create_model(name, num_classes=count, size=size)
+    scorer = "released" if any(map(is_scorer, state)) else "paper"
+    info = _named_info(model, method=method or "stts", scorer=scorer)
+    select(model, plan, info)  # first, since the authors' scorers are named by the model's sites
+    initial = load_weights(model, state, title=str(weights)).initial
+    trained = {key: own for key, own in own_selectors(model).items() if key not in initial}
+    model.info = replace(info, trained=trained or None)  # type: ignore[assignment]
+    return model
+
+
+def _named_info(model: nn.Module, *, notes: tuple[str, ...] = (), **selection: str) -> ModelInfo:
+    """Say what is known about a dense model by name."""
+    return replace(info_of(model), notes=notes, selection=selection)
+
+
+def _read_names(class_names: str | Path | Sequence[str], *, count: int) -> dict[int, str]:
+    """Take the names of the classes, or read them from a file."""
+    if isinstance(class_names, str | Path):
+        title, names = str(class_names), read_class_names(class_names)
+    else:
+        title, names = "class_names", list(class_names)
+    if len(names) != count:
+        raise ValueError(f"{title} has {len(names)} class names, the model {count} classes")
+    return dict(enumerate(names))
+
+
+def save_model(
+    model: nn.Module,
+    path: str | Path,
+    *,
+    class_names: Sequence[str] = (),
+    metadata: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a model, whole or not at all.
+
+    Args:
+        model: of ours, with whatever selectors it has now.
+        path: a file, or a folder to write `model.safetensors` into.
+        class_names: of its outputs, in order; those of a loaded model stay if none are given.
+        metadata: anything else to keep, as JSON: a recipe, results. It is added to what a loaded
+            model has.
+
+    Returns:
+        The file.
+    """
+    described, info = describe_model(model), info_of(model)
+    is_named = info.id2label != number_classes(described["num_classes"])
+    names = list(class_names) or (info.class_names if is_named else [])
+    if names and len(names) != described["num_classes"]:
+        raise ValueError(
+            f"class_names must be {described['num_classes']}, one per output, got {len(names)}"
+        )
+    path = Path(path)
+    file = path if path.suffix == ".safetensors" else path / WEIGHTS
+    file.parent.mkdir(parents=True, exist_ok=True)
+    known = {**info.metadata, **(metadata or {}), "model": described, "class_names": names}
+    text = {name: json.dumps(value) for name, value in known.items()}
+    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
+    tensors = {n: value.detach().cpu().contiguous() for n, value in model.state_dict().items()}
+    save_file(tensors, unfinished, metadata=text)
+    os.replace(unfinished, file)
+    return file
