@@ -90,6 +90,27 @@ def test_a_run_that_nothing_can_teach_says_so(tmp_path, caplog):
     assert "the selectors begin untaught" in caplog.text
 
 
+def test_a_base_is_trained_first_if_asked_and_only_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    base = {"name": "dense", "model": {"plan": "dense"}, **SMALL}
+    Path("dense.yaml").write_text(yaml.safe_dump(base))
+    over = {"base": "dense.yaml", "name": "kept"}
+    over["model"] = {"plan": "T0_0.5", "weights": "runs/dense/last"}
+    Path("kept.yaml").write_text(yaml.safe_dump(over))
+    run(["kept.yaml", "--with-base", "--threads", "1", "--seed", "3"])
+    assert load_trained("runs/dense").recipe.threads == 1
+    assert (
+        load_trained("runs/dense").recipe.seed == 0 and load_trained("runs/kept").plan == "T0_0.5"
+    )
+    begun = Path("runs/dense/metrics.jsonl").read_text()
+    run(["kept.yaml", "--with-base", "--name", "again"])
+    assert Path("runs/dense/metrics.jsonl").read_text() == begun
+    with pytest.raises(ValueError, match="begins from elsewhere, its base gives runs/dense"):
+        run(["kept.yaml", "--with-base", "--model.weights", "elsewhere"])
+    with pytest.raises(ValueError, match=r"dense\.yaml must have a base"):
+        run(["dense.yaml", "--with-base"])
+
+
 def test_another_plan_at_the_trained_sites_takes_the_trained_selectors(tmp_path):
     train(small_recipe(tmp_path, model={"plan": "T0_0.5"}))
     same = load_model(tmp_path / "small", plan="T0=1").state_dict()

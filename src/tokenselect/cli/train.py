@@ -5,11 +5,22 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from tokenselect.training.recipe import read_recipe, recipe_parser
+from tokenselect.training.recipe import base_of, read_recipe, recipe_parser
 from tokenselect.training.run import train
 
-USAGE = "tokenselect train RECIPE.yaml [--resume] [--key value …]"
+USAGE = "tokenselect train RECIPE.yaml [--resume] [--with-base] [--key value …]"
+FLAGS = ("--resume", "--with-base")
+SHARED = (  # what a recipe's base is trained with, too
+    "--data.root",
+    "--data.cache",
+    "--data.workers",
+    "--device",
+    "--precision",
+    "--strategy",
+    "--threads",
+)
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -19,5 +30,34 @@ def run(arguments: Sequence[str]) -> None:
         recipe_parser().print_help()
         raise SystemExit(0 if {"-h", "--help"} & set(words) else f"usage: {USAGE}")
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
-    resume = "--resume" in words
-    train(read_recipe(words[0], [w for w in words[1:] if w != "--resume"]), resume=resume)
+    path, overrides = Path(words[0]), [word for word in words[1:] if word not in FLAGS]
+    if "--with-base" in words:
+        train_base(path, overrides)
+    train(read_recipe(path, overrides), resume="--resume" in words)
+
+
+def train_base(path: Path, overrides: Sequence[str]) -> None:
+    """Train the dense model, say, that a recipe begins from, unless that is done already.
+
+    The weights must be a run of the recipe's base; that one's base is trained before it.
+    """
+    recipe, base = read_recipe(path, overrides), base_of(path)
+    start = recipe.model.weights
+    if start is None or base is None:
+        raise ValueError(f"--with-base: {path} must have a base and begin from its run's weights")
+    below = read_recipe(base, shared_options(overrides))
+    if Path(start) not in (below.folder, below.folder / "last", below.folder / "best"):
+        raise ValueError(f"--with-base: {path} begins from {start}, its base gives {below.folder}")
+    if below.model.weights is not None:
+        train_base(base, shared_options(overrides))
+    train(below, resume=True)
+
+
+def shared_options(words: Sequence[str]) -> list[str]:
+    """Pick the options that hold for a recipe's base as well, with their values."""
+    kept = []
+    for before, word in zip(["", *words], words, strict=False):
+        is_value = before in SHARED and not word.startswith("--")
+        if word.partition("=")[0] in SHARED or is_value:
+            kept.append(word)
+    return kept

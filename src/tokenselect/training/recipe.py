@@ -301,6 +301,13 @@ def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     return merge(read_values(other, (*above, path)), values)
 
 
+def base_of(path: Path) -> Path | None:
+    """Give the recipe that a recipe's file names as its base, or None."""
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    base = values.get("base") if isinstance(values, dict) else None
+    return None if base is None else path.parent / str(base)
+
+
 def check_keys(values: object, kind: type, path: Path, section: str = "") -> None:
     """Refuse keys that a recipe, or a section of it, does not have."""
     if not isinstance(values, Mapping):
