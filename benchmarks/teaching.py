@@ -18,10 +18,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from tokenselect.checkpoints import load_model
 from tokenselect.insertion import insert_selectors, remove_selectors
 from tokenselect.measure.significance import compare_answers
 from tokenselect.plan import SelectionPlan
-from tokenselect.training.build import load_trained
+from tokenselect.training.build import recipe_of
 from tokenselect.training.data import ClipSet, build_test_set, build_train_set
 from tokenselect.training.recipe import Recipe, recipe_from_dict
 from tokenselect.training.teach import Shuffled, teach_selectors
@@ -42,21 +43,21 @@ def main() -> None:
     parser.add_argument("--clips", type=int, default=1000, help="to learn from, at most")
     parser.add_argument("--seeds", type=int, default=3, help="of the scorers")
     settings = parser.parse_args()
-    trained = load_trained(settings.dense, plan="dense")
-    recipe = with_root(trained.recipe, settings.root)
+    model = load_model(settings.dense, plan="dense")
+    recipe = with_root(recipe_of(model), settings.root)
     test = build_test_set(recipe.data, "test")
-    dense = answer(trained.model, test)
+    dense = answer(model, test)
     lines = [f"{'dense':24}{100 * share(dense):5.1f} %"]
     uniform = ""
     for method in UNTAUGHT:
         torch.manual_seed(0)
-        insert_selectors(trained.model, settings.plan, method=method)
-        found = answer(trained.model, test)
-        remove_selectors(trained.model)
+        insert_selectors(model, settings.plan, method=method)
+        found = answer(model, test)
+        remove_selectors(model)
         uniform = uniform or found
         lines.append(describe(method, [found], [uniform]))
     for target in settings.targets:
-        lines += teach_and_test(trained.model, recipe, test, uniform, target, settings)
+        lines += teach_and_test(model, recipe, test, uniform, target, settings)
     told = f"--plan {settings.plan} --targets {' '.join(settings.targets)} --clips {settings.clips}"
     text = f"python -m benchmarks.teaching --dense runs/{recipe.name}/last {told}\n\n"
     text += f"{len(test)} test clips, scorer's seeds 0 to {settings.seeds - 1}\n" + "\n".join(lines)
