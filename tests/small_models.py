@@ -22,7 +22,7 @@ def tiny_mvit(plan: str, *, method: str = "stts", scorer: str = "paper") -> nn.M
     return scramble(insert_selectors(model, plan, method=method, scorer=scorer))
 
 
-def tiny_swin(plan: str) -> nn.Module:
+def tiny_swin(plan: str, *, method: str = "stts", scorer: str = "paper") -> nn.Module:
     model = VideoSwin(
         num_classes=5,
         frames=8,
@@ -32,4 +32,4 @@ def tiny_swin(plan: str) -> nn.Module:
         num_heads=(1, 2),
         window=(4, 3, 4),
     )
-    return scramble(insert_selectors(model, plan))
+    return scramble(insert_selectors(model, plan, method=method, scorer=scorer))

@@ -1,11 +1,14 @@
-"""Fast paths of CPU inference: work in cache-sized pieces, products fused with what follows."""
+"""Fast paths on a CPU: work in cache-sized pieces, products fused with what follows.
+
+They are for layers as our models build them; `is_untouched` says which those are.
+"""
 
 from collections.abc import Callable, Iterable
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 # Measured on MViT-B16: speed is flat near these values.
 CLIP_VALUES = 2**21  # of a batch, in whole clips: 8 MB of float32
@@ -27,6 +30,35 @@ def is_cpu_inference(tensor: Tensor) -> bool:
     """Tell whether plain code runs on a CPU, in one precision, and no gradient is wanted."""
     is_plain = not (torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"))
     return tensor.is_cpu and is_plain and not torch.is_grad_enabled()
+
+
+PLAIN_LAYERS = (nn.Linear, nn.LayerNorm, nn.Conv3d)
+
+
+def is_untouched(*modules: nn.Module) -> bool:
+    """Tell whether the modules and all inside them are as our models build them.
+
+    A fast path calls a layer several times, with some tokens each, or reads its weights. It is for
+    layers that nobody replaced (LoRA, quantisation), hooked or patched; others must be called once,
+    with all tokens.
+    """
+    return not _has_any_global_hook() and all(map(_is_untouched, modules))
+
+
+def _is_untouched(module: nn.Module) -> bool:
+    own = module.__dict__  # read directly: this runs in front of every block
+    kind = type(module)
+    is_plain = kind in PLAIN_LAYERS or kind.__module__.startswith("tokenselect.backbones.")
+    if not is_plain or "forward" in own:
+        return False
+    if own["_forward_hooks"] or own["_forward_pre_hooks"]:
+        return False
+    if own["_backward_hooks"] or own["_backward_pre_hooks"]:
+        return False
+    for weight in own["_parameters"].values():
+        if weight is not None and type(weight) is not nn.Parameter and type(weight) is not Tensor:
+            return False  # a quantised one, say
+    return all(child is None or _is_untouched(child) for child in own["_modules"].values())
 
 
 def fill_in_parts(
@@ -53,23 +85,17 @@ def add_linear(
     skip: Tensor, tokens: Tensor, layer: nn.Linear, *, out: Tensor | None = None
 ) -> Tensor:
     """Return skip + layer(tokens), of (n, c') and (n, c); `out` takes it, and may be `skip`."""
-    if _is_exposed(layer, tokens):
-        return torch.add(skip, layer.bias, out=out).addmm_(tokens, layer.weight.t())
-    return _put(skip + layer(tokens), out)
+    return torch.add(skip, _bias(layer), out=out).addmm_(tokens, layer.weight.t())
 
 
 def apply_linear(tokens: Tensor, layer: nn.Linear, *, out: Tensor | None = None) -> Tensor:
     """Return layer(tokens) of (n, c) tokens; `out` takes it."""
-    if _is_exposed(layer, tokens):
-        return torch.mm(tokens, layer.weight.t(), out=out).add_(layer.bias)
-    return _put(layer(tokens), out)
+    return torch.mm(tokens, layer.weight.t(), out=out).add_(_bias(layer))
 
 
 def apply_in_parts(tokens: Tensor, layer: nn.Linear) -> Tensor:
     """Return layer(tokens) of (b, n, c) tokens, made a cacheful at a time."""
     flat = tokens.flatten(0, 1)
-    if not _is_exposed(layer, flat):
-        return layer(tokens)
     out = flat.new_empty(len(flat), layer.out_features)
     at_once = tokens_at_once(flat.shape[1])
     fill_in_parts(partial(apply_linear, layer=layer), flat, out=out, at_once=at_once)
@@ -78,35 +104,29 @@ def apply_in_parts(tokens: Tensor, layer: nn.Linear) -> Tensor:
 
 def gelu_linear(tokens: Tensor, layer: nn.Linear) -> Tensor:
     """Return gelu(layer(tokens)) of (n, c) tokens."""
-    if _is_exposed(layer, tokens):
-        return torch.ops.aten.gelu_(apply_linear(tokens, layer))
-    return F.gelu(layer(tokens))
+    return torch.ops.aten.gelu_(apply_linear(tokens, layer))
 
 
-def _is_exposed(layer: nn.Linear, tokens: Tensor) -> bool:
-    """Tell whether the layer is its weight and bias and no more; a quantized one is not."""
-    return type(layer) is nn.Linear and tokens.ndim == 2 and is_cpu_inference(tokens)
-
-
-def _put(tokens: Tensor, out: Tensor | None) -> Tensor:
-    return tokens if out is None else out.copy_(tokens)
+def _bias(layer: nn.Linear) -> Tensor | float:
+    return 0.0 if layer.bias is None else layer.bias
 
 
 PORTION = 2**21  # numbers that a step may write at a time: 8 MB of float32
 
 
+def can_split(tokens: Tensor, *modules: nn.Module) -> bool:
+    """Tell whether modules may be given some tokens at a time: elsewhere it does harm."""
+    return tokens.is_cpu and not torch.compiler.is_compiling() and is_untouched(*modules)
+
+
 def split_portions(tokens: Tensor, *, width: int, unit: int = 1) -> tuple[Tensor, ...]:
     """Split rows where a step will make `width` numbers of each.
-
-    They stay together where portions would do harm: on other devices, and in a graph.
 
     Args:
         tokens: (n, ...) rows.
         width: numbers made of one row.
         unit: rows that belong together; it divides n.
     """
-    if tokens.device.type != "cpu" or torch.compiler.is_compiling():
-        return (tokens,)
     return tokens.split(max(PORTION // (width * unit), 1) * unit)
 
 
@@ -121,7 +141,7 @@ def collect(parts: Iterable[Tensor], *, like: Tensor) -> Tensor:
 
     Without gradients, each part goes to its place as soon as it is made, still in the cache.
     """
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+    if torch.is_grad_enabled():
         return torch.cat(list(parts))
     joined, filled = torch.empty_like(like), 0
     for part in parts:

@@ -14,10 +14,11 @@ from tokenselect.backbones.fast_cpu import (
     fill_in_parts,
     gelu_linear,
     is_cpu_inference,
+    is_untouched,
     tokens_at_once,
 )
 from tokenselect.backbones.layers import DropPath, Perceptron
-from tokenselect.backbones.mvit.convolution import THW, convolve_tokens, keep_read
+from tokenselect.backbones.mvit.convolution import THW, call_on_tokens, convolve_tokens, keep_read
 from tokenselect.grid import TokenGrid
 
 
@@ -51,19 +52,36 @@ class TokenPool(nn.Module):
     Args:
         channels: d, channels of one head; the heads share kernel and norm.
         kernel: sides of the kernel, odd.
+        stride: steps in time, rows and columns.
     """
 
-    def __init__(self, channels: int, *, kernel: THW) -> None:
+    def __init__(self, channels: int, *, kernel: THW, stride: THW) -> None:
         super().__init__()
         if any(side % 2 == 0 for side in kernel):
             raise ValueError(f"kernel must have odd sides, got {kernel}")
-        self.conv = nn.Conv3d(channels, channels, kernel, groups=channels, bias=False)
+        self.channels = channels
+        self.stride = stride
+        kt, kh, kw = kernel
+        padding = (kt // 2, kh // 2, kw // 2)
+        self.conv = nn.Conv3d(
+            channels, channels, kernel, stride, padding, groups=channels, bias=False
+        )
         self.norm = nn.LayerNorm(channels, eps=1e-6)
 
-    def forward(self, tokens: Tensor, *, thw: THW, stride: THW) -> Tensor:
-        """Map (b, p + t·h·w, heads·d) tokens to (b, p + t'·h'·w', heads, d)."""
-        pooled = convolve_tokens(tokens, self.conv.weight, thw=thw, stride=stride)
-        return self.norm(pooled.unflatten(-1, (-1, self.norm.normalized_shape[0])))
+    def forward(self, tokens: Tensor, *, thw: THW, stride: THW | None = None) -> Tensor:
+        """Map (b, p + t·h·w, heads·d) tokens to (b, p + t'·h'·w', heads, d).
+
+        Args:
+            tokens: class tokens, then patches.
+            thw: grid of the patches.
+            stride: in place of the pool's own, where patches that no kernel reads were left out.
+        """
+        if is_untouched(self.conv):
+            stride = stride or self.stride
+            pooled = convolve_tokens(tokens, self.conv.weight, thw=thw, stride=stride)
+        else:
+            pooled = call_on_tokens(self.conv, tokens, thw=thw, channels=self.channels)
+        return self.norm(pooled.unflatten(-1, (-1, self.channels)))
 
 
 class PooledAttention(nn.Module):
@@ -96,14 +114,13 @@ class PooledAttention(nn.Module):
         self.v = nn.Linear(channels, channels)
         self.pool_q = None
         if max(q_stride) > 1:
-            self.pool_q = TokenPool(head_channels, kernel=kernel)
-        self.pool_k = TokenPool(head_channels, kernel=kernel)
-        self.pool_v = TokenPool(head_channels, kernel=kernel)
+            self.pool_q = TokenPool(head_channels, kernel=kernel, stride=q_stride)
+        self.pool_k = TokenPool(head_channels, kernel=kernel, stride=kv_stride)
+        self.pool_v = TokenPool(head_channels, kernel=kernel, stride=kv_stride)
 
     def forward(self, tokens: Tensor, thw: THW) -> Tensor:
         """Map (b, p + t·h·w, c) tokens to (b, p + t'·h'·w', c), sides pooled by the q stride."""
-        q = self._queries(tokens, thw).transpose(1, 2)  # (b, heads, p + t'·h'·w', d)
-        k, v = (pooled.transpose(1, 2) for pooled in self._keys_and_values(tokens, thw))
+        q, k, v = (pooled.transpose(1, 2) for pooled in self._pool(tokens, thw))
         mixed = F.scaled_dot_product_attention(q, k, v)
         return mixed.transpose(1, 2).flatten(2)
 
@@ -118,30 +135,29 @@ class PooledAttention(nn.Module):
             (b, t', h', w') on the grid of the block's output; every key's share of attention stands
             at each of the places nearest to it, so it sums to more than one.
         """
-        keys, _ = self._keys_and_values(tokens, thw)
-        query = self._queries(tokens, thw)[:, 0]  # (b, heads, d)
-        logits = (query[:, None] * keys).sum(-1) * self.head_channels**-0.5
+        queries, keys, _ = self._pool(tokens, thw)
+        logits = (queries[:, :1] * keys).sum(-1) * self.head_channels**-0.5
         num_prefix = tokens.shape[1] - thw[0] * thw[1] * thw[2]
         shares = logits.softmax(dim=1).mean(-1)[:, num_prefix:]
         shares = shares.unflatten(1, pooled_thw(thw, self.kv_stride))
         size = pooled_thw(thw, self.q_stride)
         return F.interpolate(shares[:, None], size=size, mode="nearest-exact")[:, 0]
 
-    def _keys_and_values(self, tokens: Tensor, thw: THW) -> tuple[Tensor, Tensor]:
-        """Return (b, p + keys, heads, d) keys and values."""
-        stride = self.kv_stride
-        if is_cpu_inference(tokens):
-            tokens, thw, stride = keep_read(tokens, thw=thw, kernel=self.kernel, stride=stride)
-        k = self.pool_k(apply_in_parts(tokens, self.k), thw=thw, stride=stride)
-        v = self.pool_v(apply_in_parts(tokens, self.v), thw=thw, stride=stride)
-        return k, v
-
-    def _queries(self, tokens: Tensor, thw: THW) -> Tensor:
-        """Return (b, p + t'·h'·w', heads, d) queries."""
-        q = apply_in_parts(tokens, self.q)
+    def _pool(self, tokens: Tensor, thw: THW) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (b, p + t'·h'·w', heads, d) queries, and (b, p + keys, heads, d) keys, values."""
+        if is_cpu_inference(tokens) and is_untouched(*self.children()):
+            q = apply_in_parts(tokens, self.q)
+            tokens, read_thw, stride = keep_read(
+                tokens, thw=thw, kernel=self.kernel, stride=self.kv_stride
+            )
+            k = self.pool_k(apply_in_parts(tokens, self.k), thw=read_thw, stride=stride)
+            v = self.pool_v(apply_in_parts(tokens, self.v), thw=read_thw, stride=stride)
+        else:
+            q = self.q(tokens)
+            k, v = self.pool_k(self.k(tokens), thw=thw), self.pool_v(self.v(tokens), thw=thw)
         if self.pool_q is None:
-            return q.unflatten(-1, (-1, self.head_channels))
-        return self.pool_q(q, thw=thw, stride=self.q_stride)
+            return q.unflatten(-1, (-1, self.head_channels)), k, v
+        return self.pool_q(q, thw=thw), k, v
 
 
 class Block(nn.Module):
@@ -187,7 +203,8 @@ class Block(nn.Module):
         """Map a grid to one whose sides are divided by the q stride, rounded up."""
         thw = self.out_thw(grid.thw)
         tokens = grid.tokens
-        if self.training or not is_cpu_inference(tokens):
+        is_fast = not self.training and is_cpu_inference(tokens) and is_untouched(*self.children())
+        if not is_fast:
             return grid.with_tokens(self._transform(*self._mix(grid)), thw)
         size = (len(tokens), grid.num_prefix + math.prod(thw), self.mlp.contract.out_features)
         out = fill_in_parts(
@@ -216,26 +233,26 @@ class Block(nn.Module):
         mixed = self.attention(self.norm_attention(grid.tokens), grid.thw)
         return self._pool_skip(grid), mixed
 
+    def _transform(self, skip: Tensor, mixed: Tensor) -> Tensor:
+        """Add what attention mixed to the skip path and transform each token alone."""
+        tokens = skip + self.drop_path(self.project(mixed))
+        normed = self.norm_mlp(tokens)
+        skip = tokens if self.widen is None else self.widen(normed)
+        return skip + self.drop_path(self.mlp(normed))
+
     def _fill(self, grid: TokenGrid, out: Tensor) -> None:
         """Write the block's tokens to `out`, a cacheful at a time."""
         flat = [tokens.flatten(0, 1) for tokens in (*self._mix(grid), out)]
         at_once = tokens_at_once(flat[0].shape[1])
-        fill_in_parts(self._transform, *flat[:2], out=flat[2], at_once=at_once)
+        fill_in_parts(self._fill_transformed, *flat[:2], out=flat[2], at_once=at_once)
 
-    def _transform(self, skip: Tensor, mixed: Tensor, out: Tensor | None = None) -> Tensor:
-        """Add what attention mixed to the skip path and transform each token alone."""
-        tokens = self._add(skip, mixed, self.project)
+    def _fill_transformed(self, skip: Tensor, mixed: Tensor, out: Tensor) -> None:
+        """Write what `_transform` makes of (n, c) tokens to `out`, without drop path."""
+        tokens = add_linear(skip, mixed, self.project)
         normed = self.norm_mlp(tokens)
         if self.widen is not None:
             tokens = apply_linear(normed, self.widen, out=out)
-        return self._add(tokens, gelu_linear(normed, self.mlp.expand), self.mlp.contract, out)
-
-    def _add(
-        self, skip: Tensor, tokens: Tensor, layer: nn.Linear, out: Tensor | None = None
-    ) -> Tensor:
-        if self.training:  # clip by clip: drop path must see which tokens make one
-            return skip + self.drop_path(layer(tokens))
-        return add_linear(skip, tokens, layer, out=out)
+        add_linear(tokens, gelu_linear(normed, self.mlp.expand), self.mlp.contract, out=out)
 
     def _pool_skip(self, grid: TokenGrid) -> Tensor:
         if max(self.q_stride) == 1:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.grad import conv2d_weight
 
@@ -38,6 +38,25 @@ def convolve_tokens(tokens: Tensor, weight: Tensor, *, thw: THW, stride: THW) ->
     p = tokens.shape[1] - math.prod(thw)
     patches = _convolve(_to_volume(tokens[:, p:], thw), kernel, stride)
     return torch.cat([tokens[:, :p], patches], dim=1)
+
+
+def call_on_tokens(layer: nn.Module, tokens: Tensor, *, thw: THW, channels: int) -> Tensor:
+    """Call a layer of (b, channels, t, h, w) volumes on the patches of every head.
+
+    Args:
+        layer: gives a volume of the same channels.
+        tokens: (b, p + t·h·w, heads·channels).
+        thw: grid of the patches.
+        channels: of one head.
+
+    Returns:
+        (b, p + t'·h'·w', heads·channels).
+    """
+    p = tokens.shape[1] - math.prod(thw)
+    heads = tokens[:, p:].unflatten(2, (-1, channels)).unflatten(1, thw)
+    pooled = layer(heads.permute(0, 4, 5, 1, 2, 3).flatten(0, 1))  # (b·heads, channels, t', …)
+    pooled = pooled.unflatten(0, (tokens.shape[0], -1)).permute(0, 3, 4, 5, 1, 2)
+    return torch.cat([tokens[:, :p], pooled.flatten(4).flatten(1, 3)], dim=1)
 
 
 def _convolve(volume: Tensor, kernel: Tensor, stride: THW) -> Tensor:

@@ -7,7 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokenselect.backbones.fast_cpu import clips_at_once, fill_in_parts, is_cpu_inference
+from tokenselect.backbones.fast_cpu import (
+    clips_at_once,
+    fill_in_parts,
+    is_cpu_inference,
+    is_untouched,
+)
 from tokenselect.backbones.layers import check_video, init_carrying, init_linear
 from tokenselect.backbones.mvit.block import Block
 from tokenselect.backbones.mvit.convolution import THW
@@ -109,6 +114,8 @@ class MViT(Backbone):
         _check_stages(q_strides, depth)
         kt, kh, kw = patch_kernel
         padding = (kt // 2, kh // 2, kw // 2)
+        self.patch_kernel = patch_kernel
+        self.patch_stride = patch_stride
         self.default_input = (frames, *size)
         self.stage_starts = (0, *sorted(q_strides))
         self.patch = nn.Conv3d(3, channels, patch_kernel, patch_stride, padding)
@@ -151,19 +158,17 @@ class MViT(Backbone):
         """Turn (b, 3, frames, height, width) clips into tokens that carry their places."""
         check_video(video)
         thw = self.embed_thw(*video.shape[2:])
-        if not is_cpu_inference(video):
-            return TokenGrid(self._embed_clips(video), thw, num_prefix=1)
+        if not (is_cpu_inference(video) and is_untouched(self.patch, self.positions)):
+            patches = self.patch(video).permute(0, 2, 3, 4, 1).contiguous()
+            return TokenGrid(self.positions(patches), thw, num_prefix=1)
         size = (len(video), 1 + math.prod(thw), self.patch.out_channels)
         tokens = fill_in_parts(
-            self._embed_clips,
+            lambda clips, out: self.positions(cut_patches(clips, self.patch), out=out),
             video,
             out=video.new_empty(size),
             at_once=clips_at_once(math.prod(size[1:])),
         )
         return TokenGrid(tokens, thw, num_prefix=1)
-
-    def _embed_clips(self, video: Tensor, out: Tensor | None = None) -> Tensor:
-        return self.positions(cut_patches(video, self.patch), out=out)
 
     def head(self, grid: TokenGrid) -> Tensor:
         """Classify the class token: (b, num_classes) logits."""
@@ -171,7 +176,7 @@ class MViT(Backbone):
 
     def embed_thw(self, frames: int, height: int, width: int) -> THW:
         """Return the size of the grid that `embed` makes of clips of this size."""
-        sides = zip((frames, height, width), self.patch.kernel_size, self.patch.stride, strict=True)
+        sides = zip((frames, height, width), self.patch_kernel, self.patch_stride, strict=True)
         t, h, w = ((side + 2 * (reach // 2) - reach) // step + 1 for side, reach, step in sides)
         return t, h, w
 
@@ -181,15 +186,12 @@ class MViT(Backbone):
 
 
 def cut_patches(video: Tensor, patch: nn.Conv3d) -> Tensor:
-    """Turn (b, 3, frames, height, width) clips into (b, t, h, w, c) patches.
+    """Turn (b, 3, frames, height, width) clips into (b, t, h, w, c) patches, without calling it.
 
     A kernel that lies channels last makes the convolution write them so.
     """
-    if is_cpu_inference(video):
-        kernel = patch.weight.contiguous(memory_format=torch.channels_last_3d)
-        patches = F.conv3d(video, kernel, patch.bias, patch.stride, patch.padding)
-    else:
-        patches = patch(video)
+    kernel = patch.weight.contiguous(memory_format=torch.channels_last_3d)
+    patches = F.conv3d(video, kernel, patch.bias, patch.stride, patch.padding)
     return patches.permute(0, 2, 3, 4, 1).contiguous()
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import chain, starmap
 from operator import index
 
 import torch
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokenselect.backbones.fast_cpu import collect, map_portions, split_portions
+from tokenselect.backbones.fast_cpu import can_split, collect, map_portions, split_portions
 from tokenselect.backbones.layers import DropPath, Perceptron
 from tokenselect.backbones.video_swin.biased_attention import attend
 from tokenselect.backbones.video_swin.windows import THW, Shape, lay_windows, padded_thw
@@ -97,26 +98,35 @@ class WindowAttention(nn.Module):
         layout = lay_windows(_sides(patches), self.window, is_shifted=self.is_shifted)
         order = layout.token_order(b, patches.device)
         windows = rows.index_select(0, order)
-        mixed = collect(self._mix(windows, layout.shapes(b)), like=windows)
+        mixed = self._mix(windows, layout.shapes(b))
         mixed = mixed.index_select(0, _inverse(order)).view(patches.shape)
         return mixed if self.fit_windows else mixed[:, :t, :h, :w]
 
-    def _mix(self, windows: Tensor, shapes: list[Shape]) -> Iterator[Tensor]:
-        """Attend within (n, c) windows of the given shapes, some (m, c) of them at a time."""
-        parts = windows.split([shape.count * shape.tokens for shape in shapes])
-        for part, shape in zip(parts, shapes, strict=True):
-            bias = offset_bias(
-                self.bias_table, window=self.window, size=shape.size, seam=shape.seam
-            )
-            for tokens in split_portions(part, width=self.qkv.out_features, unit=shape.tokens):
-                yield self._attend(tokens, bias)
+    def _mix(self, windows: Tensor, shapes: list[Shape]) -> Tensor:
+        """Attend within (n, c) windows of the given shapes."""
+        sizes = [shape.count * shape.tokens for shape in shapes]
+        if can_split(windows, self.qkv, self.project):
+            parts = zip(windows.split(sizes), shapes, strict=True)
+            return collect(chain.from_iterable(starmap(self._mix_portions, parts)), like=windows)
+        parts = zip(self.qkv(windows).split(sizes), shapes, strict=True)
+        mixed = [self._attend(qkv, self._bias(shape)) for qkv, shape in parts]
+        return self.project(torch.cat(mixed))
 
-    def _attend(self, tokens: Tensor, bias: Tensor) -> Tensor:
-        """Attend within windows of one shape: (n, c) to (n, c), given (heads, m, m) biases."""
-        qkv = self.qkv(tokens).view(-1, bias.shape[-1], 3, self.num_heads, self.head_channels)
-        q, k, v = qkv.transpose(1, 3).unbind(2)  # each (windows, heads, m, d)
+    def _mix_portions(self, windows: Tensor, shape: Shape) -> Iterator[Tensor]:
+        """Attend within windows of one shape, some (m, c) tokens at a time."""
+        bias = self._bias(shape)
+        for tokens in split_portions(windows, width=self.qkv.out_features, unit=shape.tokens):
+            yield self.project(self._attend(self.qkv(tokens), bias))
+
+    def _bias(self, shape: Shape) -> Tensor:
+        return offset_bias(self.bias_table, window=self.window, size=shape.size, seam=shape.seam)
+
+    def _attend(self, qkv: Tensor, bias: Tensor) -> Tensor:
+        """Attend within windows of one shape: (n, 3c) to (n, c), given (heads, m, m) biases."""
+        heads = (-1, bias.shape[-1], 3, self.num_heads, self.head_channels)
+        q, k, v = qkv.view(heads).transpose(1, 3).unbind(2)  # each (windows, heads, m, d)
         mixed = attend(q, k, v, bias).transpose(1, 2)  # (windows, m, heads, d)
-        return self.project(mixed.reshape(tokens.shape))
+        return mixed.flatten(2).flatten(0, 1)
 
 
 def _sides(patches: Tensor) -> THW:
@@ -208,6 +218,8 @@ class Block(nn.Module):
         return grid.with_patches(patches)
 
     def _transform(self, patches: Tensor) -> Tensor:
+        if not can_split(patches, self.norm_mlp, self.mlp):
+            return self.mlp(self.norm_mlp(patches))
         tokens = map_portions(
             lambda tokens: self.mlp(self.norm_mlp(tokens)),
             patches.flatten(0, 3),
