@@ -29,7 +29,7 @@ API = {
         "tokenselect.inference.explain",
         "tokenselect.inference.preprocessor",
         "tokenselect.inference.bulk",
-        "tokenselect.inference.engines",
+        "tokenselect.inference.rows",
     ],
     "insertion": ["tokenselect.insertion"],
     "measure": ["tokenselect.measure"],

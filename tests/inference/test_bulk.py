@@ -12,11 +12,14 @@ import pytest
 import torch
 
 from tests.weights.models import scramble
-from tokenselect.checkpoints import load_model, save_model
+from tokenselect.checkpoints import info_of, load_model, save_model
 from tokenselect.cli.main import main
-from tokenselect.data import write_video
-from tokenselect.inference.bulk import Row, classify_videos
-from tokenselect.inference.engines import on_ray, on_this_machine
+from tokenselect.data import open_video, write_video
+from tokenselect.inference.bulk import Reading, on_ray, on_this_machine
+from tokenselect.inference.predict import predict_video
+from tokenselect.inference.rows import Row, classify_videos
+from tokenselect.inference.rows import read_rows as read_file
+from tokenselect.locking import InUseError, holding
 from tokenselect.models import create_model
 
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -49,13 +52,17 @@ def clips(tmp_path) -> list[str]:
     return write_clips(tmp_path / "clips", 6)
 
 
+def reading(model, *, clips: int = 1, crops: int = 1, **options) -> Reading:
+    return Reading(info_of(model).clip_rule, clips, crops, **options)
+
+
 def read_rows(path: Path) -> list[dict]:
     return parquet.read_table(path).to_pylist()
 
 
 def test_every_video_gets_a_row_and_a_broken_one_its_error(checkpoint, clips, tmp_path):
     model = load_model(checkpoint)
-    engine = partial(on_this_machine, model, clips=2, crops=1, workers=0)
+    engine = partial(on_this_machine, model, reading=reading(model, clips=2), workers=0)
     summary = classify_videos(clips, tmp_path / "a.parquet", engine, settings=SETTINGS)
     rows = read_rows(tmp_path / "a.parquet")
     assert [row["video"] for row in rows] == clips
@@ -70,9 +77,98 @@ def test_every_video_gets_a_row_and_a_broken_one_its_error(checkpoint, clips, tm
 def test_workers_and_this_process_give_the_same_answers(checkpoint, clips):
     model = load_model(checkpoint)
     alone, helped = (
-        list(on_this_machine(model, clips, clips=1, crops=3, workers=workers)) for workers in (0, 2)
+        {
+            row.video: row
+            for row in on_this_machine(
+                model, clips, reading=reading(model, crops=3), workers=workers, batch=batch
+            )
+        }
+        for workers, batch in ((0, 1), (2, 8))
     )
-    assert alone == helped
+    assert alone.keys() == helped.keys() == set(clips)
+    for video, row in alone.items():  # a batch may round otherwise
+        assert row.probabilities == pytest.approx(helped[video].probabilities, abs=1e-5)
+        assert (row.label, row.error) == (helped[video].label, helped[video].error)
+
+
+def test_a_long_video_gets_a_timeline_the_one_of_predict(checkpoint, tmp_path):
+    model, path = load_model(checkpoint), tmp_path / "down" / "long.mp4"
+    path.parent.mkdir()
+    write_video(path, torch.randint(0, 256, (40, 3, 32, 32)).byte(), fps=10)
+    (row,) = on_this_machine(model, [str(path)], reading=reading(model, window=2.0), workers=0)
+    told = predict_video(model, open_video(path), window=2.0)
+    assert [(w["start"], w["end"]) for w in row.timeline] == [(0, 2), (1, 3), (2, 4)]
+    for window, moment in zip(row.timeline, told.moments, strict=True):
+        number, probability = moment.top(1)[0]
+        assert window["label"] == NAMES[number]
+        assert window["probability"] == pytest.approx(probability, abs=1e-5)
+    assert row.seconds == 4.0 and row.truth == "down"
+
+
+def test_csv_and_jsonl_hold_what_parquet_holds_and_say_what_made_them(checkpoint, clips, tmp_path):
+    model = load_model(checkpoint)
+    odd = tmp_path / "clips" / 'a\u2028b,"c.mp4'
+    Path(clips[0]).rename(odd)
+    videos = [str(odd), *clips[1:]]
+    engine = partial(on_this_machine, model, reading=reading(model, window=0.2), workers=0)
+    outs = [tmp_path / f"rows{suffix}" for suffix in (".parquet", ".csv", ".jsonl")]
+    for out in outs:
+        classify_videos(videos, out, engine, settings=SETTINGS)
+    first, *others = ({row.video: row for row in read_file(out, SETTINGS)} for out in outs)
+    assert list(first) == videos and all(rows == first for rows in others)
+    for out in outs:
+        with pytest.raises(ValueError, match="holds rows made with plan"):
+            classify_videos(videos, out, engine, settings={**SETTINGS, "plan": "dense"})
+
+
+def test_rows_of_other_weights_at_the_same_path_are_not_mixed_in(clips, tmp_path, capsys):
+    options = ["--checkpoint", str(tmp_path / "model"), "--out", str(tmp_path / "rows.jsonl")]
+
+    def classify(seed: int) -> None:
+        torch.manual_seed(seed)
+        model = create_model("mvit_mini", num_classes=3, frames=4, size=32)
+        save_model(model, tmp_path / "model", class_names=NAMES)
+        main(["classify", clips[0], *options, "--workers", "0"])
+
+    classify(0)
+    with pytest.raises(SystemExit):
+        classify(1)
+    assert "rows.jsonl holds rows made with weights" in capsys.readouterr().err
+
+
+def test_names_that_are_not_utf_8_are_done_once(checkpoint, clips, tmp_path):
+    model, asked = load_model(checkpoint), []
+    odd = os.fsdecode(os.fsencode(str(tmp_path)) + b"/clips/\xff.mp4")
+    os.rename(clips[0], odd)
+
+    def engine(videos):
+        asked.extend(videos)
+        return on_this_machine(model, videos, reading=reading(model), workers=0)
+
+    for _ in range(2):
+        summary = classify_videos([odd], tmp_path / "a.parquet", engine, settings=SETTINGS)
+    assert asked == [odd] and (summary.total, summary.errors, summary.skipped) == (1, 0, 1)
+
+
+def test_a_file_that_another_process_writes_is_refused_with_who_it_is(tmp_path):
+    out = tmp_path / "a.csv"
+    script = (
+        "import sys, time; from pathlib import Path; from tokenselect.locking import holding\n"
+        "with holding(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    other = subprocess.Popen(
+        [sys.executable, "-c", script, str(out)], stdout=subprocess.PIPE, env=environment
+    )
+    try:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(InUseError, match=f"a.csv is being written by process {other.pid} on"):
+            classify_videos(["a"], out, answer_until(9, []), settings=SETTINGS)
+    finally:
+        other.kill()
+        other.wait()
+    with holding(out):  # the lock ends with its process
+        pass
 
 
 def answer_until(limit: int, asked: list[str]):
@@ -83,7 +179,7 @@ def answer_until(limit: int, asked: list[str]):
         for number, video in enumerate(videos):
             if number == limit:
                 raise KeyboardInterrupt
-            yield Row(video, "up", 1.0, ("up",), (1.0,))
+            yield Row(video, "up", 1.0, labels=("up",), probabilities=(1.0,))
 
     return engine
 
@@ -119,7 +215,7 @@ def test_rows_of_another_plan_are_not_mixed_in(tmp_path):
 
 
 def test_another_kind_of_file_is_refused_before_any_work(tmp_path):
-    with pytest.raises(ValueError, match=r"results go to \.parquet or \.jsonl, got 'a\.xlsx'"):
+    with pytest.raises(ValueError, match=r"results go to \.parquet, \.csv, \.jsonl, got 'a\.xlsx'"):
         classify_videos(["a"], tmp_path / "a.xlsx", answer_until(0, []), settings=SETTINGS)
 
 
@@ -127,11 +223,14 @@ def test_the_command_takes_patterns_folders_and_lists(checkpoint, clips, tmp_pat
     (tmp_path / "some.txt").write_text("\n".join(clips[2:4]) + "\n")
     words = [str(tmp_path / "clips" / "00[0-2].mp4"), str(tmp_path / "some.txt")]
     options = ["--out", str(tmp_path / "a.jsonl"), "--checkpoint", str(checkpoint)]
-    main(["classify", *words, *options, "--workers", "0"])
+    with pytest.raises(SystemExit) as ended:
+        main(["classify", *words, *options, "--workers", "0"])
+    assert ended.value.code == 1  # some could not be read
     rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert [row["video"] for row in rows] == clips[:4]
     assert "4 videos, 1 of them unreadable" in capsys.readouterr().out
-    main(["classify", str(tmp_path / "clips"), *options, "--workers", "0"])
+    with pytest.raises(SystemExit):
+        main(["classify", str(tmp_path / "clips"), *options, "--workers", "0"])
     assert "6 videos, 1 of them unreadable; 2 now" in capsys.readouterr().out
 
 
@@ -161,7 +260,7 @@ def test_200_clips_killed_half_way_are_finished_with_no_row_lost_or_doubled(chec
     assert 0 < done < 200 and not out.exists()
     second = start_command(tmp_path / "clips", out, checkpoint)
     told, _ = second.communicate(timeout=250)
-    assert second.returncode == 0
+    assert second.returncode == 1  # one of them is broken
     rows = read_rows(out)
     assert Counter(row["video"] for row in rows) == Counter(videos)
     assert [row["video"] for row in rows if row["error"] is not None] == [videos[1]]
@@ -173,6 +272,7 @@ def test_a_local_ray_of_two_workers_gives_the_same_rows(checkpoint, clips, monke
     pytest.importorskip("ray.data")
     monkeypatch.setenv("PYTHONPATH", str(SOURCES))  # for workers of a checkout not installed
     model = load_model(checkpoint)
-    alone = list(on_this_machine(model, clips, clips=1, crops=1, workers=0))
-    on_two = on_ray(model, clips, clips=1, crops=1, workers=2, address="local")
+    alone = list(on_this_machine(model, clips, reading=reading(model), workers=0, batch=1))
+    alone.sort(key=lambda row: row.video)
+    on_two = on_ray(model, clips, reading=reading(model), workers=2, address="local", batch=1)
     assert sorted(on_two, key=lambda row: row.video) == alone

@@ -98,10 +98,9 @@ def test_a_base_is_trained_first_if_asked_and_only_once(tmp_path, monkeypatch):
     over["model"] = {"plan": "T0_0.5", "weights": "runs/dense/last"}
     Path("kept.yaml").write_text(yaml.safe_dump(over))
     run(["kept.yaml", "--with-base", "--threads", "1", "--seed", "3"])
-    assert load_trained("runs/dense").recipe.threads == 1
-    assert (
-        load_trained("runs/dense").recipe.seed == 0 and load_trained("runs/kept").plan == "T0_0.5"
-    )
+    dense = recipe_of(load_model("runs/dense"))
+    assert (dense.threads, dense.seed) == (1, 0)
+    assert str(plan_of(load_model("runs/kept"))) == "T0_0.5"
     begun = Path("runs/dense/metrics.jsonl").read_text()
     run(["kept.yaml", "--with-base", "--name", "again"])
     assert Path("runs/dense/metrics.jsonl").read_text() == begun

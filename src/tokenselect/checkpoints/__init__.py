@@ -7,6 +7,7 @@ from tokenselect.checkpoints.model import (
     method_of,
     plan_of,
     remarks_of,
+    weights_digest,
     with_plan,
 )
 
@@ -18,5 +19,6 @@ __all__ = [
     "plan_of",
     "remarks_of",
     "save_model",
+    "weights_digest",
     "with_plan",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -167,6 +168,15 @@ def selection_of(model: nn.Module) -> Mapping[str, Any]:
     """Give the settings of a model's selectors; of a dense model, those it would get."""
     selectors = selectors_of(model)
     return info_of(model).selection if selectors is None else selectors.settings
+
+
+def weights_digest(model: nn.Module) -> str:
+    """Give a short text that changes with any weight of a model, its selectors' included."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def settings_of(model: nn.Module) -> dict[str, Any]:

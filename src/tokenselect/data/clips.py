@@ -270,9 +270,18 @@ class ClipRule:
         """Place the crops on a video of this height and width."""
         return place_views(source, self.size, short_side=self.short_side, crops=crops)
 
+    def crop(self, frames: Tensor, views: Sequence[View]) -> Tensor:
+        """Cut (v, t, 3, h, w) views of (t, 3, h, w) frames, both uint8."""
+        return torch.stack([view.cut(frames) for view in views])
+
+    def normalize(self, crops: Tensor) -> Tensor:
+        """Make (v, 3, t, h, w) model input of (v, t, 3, h, w) uint8 crops."""
+        mean, std = self.stats
+        return torch.stack([normalize(c, mean=mean, std=std, center=self.center) for c in crops])
+
     def cut(self, frames: Tensor, views: Sequence[View]) -> Tensor:
         """Make (v, 3, t, h, w) model input of (t, 3, h, w) uint8 frames."""
-        return cut_views(frames, views, stats=self.stats, center=self.center)
+        return self.normalize(self.crop(frames, views))
 
 
 def rule_of_model(name: str, default_input: tuple[int, int, int]) -> ClipRule:

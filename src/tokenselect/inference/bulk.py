@@ -1,256 +1,230 @@
-"""Many videos: one row each, restartable; what is done is skipped, what fails costs a row."""
+"""Many videos through one model: read in workers, batched across videos, here or on a cluster."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from tokenselect.checkpoints import info_of
-from tokenselect.data import VideoError
+from tokenselect.data import VideoError, open_video
+from tokenselect.data.clips import ClipRule
+from tokenselect.data.labels import fold
 from tokenselect.extras import require
-from tokenselect.inference.preprocessor import Preprocessor
+from tokenselect.inference.predict import Moment, Timeline, split_windows
+from tokenselect.inference.rows import Row, printable
 from tokenselect.measure.accuracy import score_views
 
 TOP = 5
 EXPECTED = (VideoError, OSError, ValueError, RuntimeError)  # of a file, not of a program
-
-
-@dataclass(frozen=True)
-class Row:
-    """The answer for a video.
-
-    Attributes:
-        video: as it was named.
-        label: most likely class; None if the video could not be read.
-        probability: of that class.
-        labels: most likely classes in order.
-        probabilities: of those classes.
-        error: why there is no answer, or None.
-    """
-
-    video: str
-    label: str | None = None
-    probability: float | None = None
-    labels: tuple[str, ...] = ()
-    probabilities: tuple[float, ...] = ()
-    error: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give plain values, as JSON and tables hold them."""
-        values = asdict(self)
-        return {**values, "labels": list(self.labels), "probabilities": list(self.probabilities)}
+BLOCK = 16  # videos that a cluster hands out at a time: what a lost worker has to do again
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A video's views, (v, 3, frames, height, width), or why it could not be read."""
+    """How videos are read.
 
-    video: str
-    views: Tensor | None = None
-    error: str | None = None
-
-
-def read_video(video: str, preprocess: Preprocessor, *, clips: int, crops: int) -> Reading:
-    """Cut the views of a video; one that cannot be read gives its error instead."""
-    try:
-        return Reading(video, preprocess(video, clips=clips, crops=crops)["video"])
-    except EXPECTED as error:
-        return Reading(video, error=str(error) or type(error).__name__)
-
-
-@torch.inference_mode()
-def answer(model: nn.Module, reading: Reading) -> Row:
-    """Classify a video by the average of its views."""
-    if reading.views is None:
-        return Row(reading.video, error=reading.error)
-    views = reading.views.to(next(model.parameters()).device)
-    scores = score_views(model, views[None])[0].cpu()
-    values, classes = scores.topk(min(TOP, len(scores)))
-    labels = tuple(info_of(model).id2label[number] for number in classes.tolist())
-    probabilities = tuple(round(value, 6) for value in values.tolist())
-    return Row(reading.video, labels[0], probabilities[0], labels, probabilities)
-
-
-class Journal:
-    """The rows of an unfinished run, beside the file they will end up in.
-
-    Args:
-        path: the file.
-        settings: what the rows were made with; those of other settings are not mixed in.
+    Attributes:
+        rule: what the model wants.
+        clips: of each window of a video.
+        crops: of each clip.
+        window: seconds of a window of a long video; 0 takes any video as one.
+        step: seconds from window to window; None for half a window.
     """
 
-    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
-        self.path = path
-        self.settings = dict(settings)
-        self.rows: dict[str, Row] = {}
-        if path.exists():
-            self._read()
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._append({"settings": self.settings})
-
-    def add(self, row: Row) -> None:
-        """Keep a row for good."""
-        self._append(row.to_dict())
-        self.rows[row.video] = row
-
-    def _append(self, values: Mapping[str, Any]) -> None:
-        with self.path.open("a") as file:
-            file.write(json.dumps(values, ensure_ascii=False) + "\n")
-
-    def _read(self) -> None:
-        """Take the whole lines over; a last one that was cut off is dropped from the file."""
-        text = self.path.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if whole != text:
-            self.path.write_bytes(whole)
-        lines = [json.loads(line) for line in whole.splitlines()]
-        if not lines:
-            self._append({"settings": self.settings})
-            return
-        check_settings(self.path, lines[0]["settings"], self.settings)
-        for values in lines[1:]:
-            row = read_row(values)
-            self.rows[row.video] = row
-
-
-def check_settings(path: Path, made_with: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Refuse to mix rows that were made with other settings."""
-    names = sorted(name for name in settings if made_with.get(name) != settings[name])
-    if names:
-        theirs = ", ".join(f"{name} {made_with.get(name)}" for name in names)
-        raise ValueError(f"{path} holds rows made with {theirs}: write elsewhere, or delete it")
-
-
-def read_row(values: Mapping[str, Any]) -> Row:
-    """Make a row of plain values."""
-    listed = {name: tuple(values[name]) for name in ("labels", "probabilities")}
-    return Row(**{**values, **listed})
-
-
-SUFFIXES = (".parquet", ".jsonl")
-
-
-def check_table(path: Path) -> None:
-    """Refuse a kind of file that cannot be written, before any work is done."""
-    if path.suffix not in SUFFIXES:
-        raise ValueError(f"results go to {' or '.join(SUFFIXES)}, got {path.name!r}")
-    if path.suffix == ".parquet":
-        _pyarrow()
-
-
-def write_table(path: Path, rows: Sequence[Row], *, settings: Mapping[str, Any]) -> None:
-    """Write rows, whole or not at all.
-
-    Args:
-        path: ending in one of `SUFFIXES`.
-        rows: in order.
-        settings: kept in a Parquet file's metadata.
-    """
-    unfinished = path.with_name(f".{os.getpid()}.{path.name}")
-    values = [row.to_dict() for row in rows]
-    if path.suffix == ".parquet":
-        pyarrow, parquet = _pyarrow()
-        schema = _schema(pyarrow).with_metadata({"tokenselect": json.dumps(dict(settings))})
-        parquet.write_table(pyarrow.Table.from_pylist(values, schema=schema), unfinished)
-    else:
-        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in values]
-        unfinished.write_text("".join(lines))
-    os.replace(unfinished, path)
-
-
-def read_table(path: Path, settings: Mapping[str, Any]) -> list[Row]:
-    """Read what `write_table` wrote; a Parquet file must have been written with the settings."""
-    if path.suffix == ".parquet":
-        _, parquet = _pyarrow()
-        table = parquet.read_table(path)
-        kept = json.loads((table.schema.metadata or {}).get(b"tokenselect", b"{}"))
-        check_settings(path, kept, settings)
-        return [read_row(values) for values in table.to_pylist()]
-    return [read_row(json.loads(line)) for line in path.read_text().splitlines()]
-
-
-def _schema(pyarrow: Any) -> Any:
-    text, number = pyarrow.string(), pyarrow.float64()
-    return pyarrow.schema(
-        {
-            "video": text,
-            "label": text,
-            "probability": number,
-            "labels": pyarrow.list_(text),
-            "probabilities": pyarrow.list_(number),
-            "error": text,
-        }
-    )
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    purpose = "a Parquet file (.jsonl works without)"
-    parquet = require("pyarrow.parquet", extra="parquet", purpose=purpose)
-    return require("pyarrow", extra="parquet", purpose=purpose), parquet
-
-
-Engine = Callable[[Sequence[str]], Iterable[Row]]
+    rule: ClipRule
+    clips: int = 1
+    crops: int = 1
+    window: float = 10.0
+    step: float | None = None
 
 
 @dataclass(frozen=True)
-class Summary:
-    """How a run ended.
+class Window:
+    """One window of a video, (v, t, 3, h, w) uint8 crops, or why the video could not be read."""
 
-    Attributes:
-        path: the results.
-        total: rows in it.
-        skipped: rows that were there before.
-        errors: videos that could not be read.
-    """
-
-    path: Path
-    total: int
-    skipped: int
-    errors: int
+    video: str
+    is_last: bool
+    start: float = 0.0
+    end: float = 0.0
+    crops: Tensor | None = None
+    error: str | None = None
 
 
-def classify_videos(
-    videos: Sequence[str],
-    out: Path,
-    engine: Engine,
-    *,
-    settings: Mapping[str, Any],
-    on_row: Callable[[int, int], object] | None = None,
-) -> Summary:
-    """Classify videos into a file; a run that was killed is finished by the next.
+def read_windows(video: str, reading: Reading) -> Iterator[Window]:
+    """Cut a video window by window; at an error it ends with that."""
+    try:
+        with closing(open_video(video)) as source:
+            rule, views = reading.rule, reading.rule.views(source.size, crops=reading.crops)
+            spans = split_windows(source, seconds=reading.window, step=reading.step)
+            for span in spans:
+                chosen = rule.sample(*span, clips=reading.clips)
+                crops = torch.cat([rule.crop(source.read(clip), views) for clip in chosen])
+                start, last = (float(source.times[frame]) for frame in (span[0], span[1] - 1))
+                yield Window(video, span == spans[-1], start, last + 1 / source.fps, crops)
+    except EXPECTED as error:
+        yield Window(video, True, error=str(error) or type(error).__name__)
 
-    Until all are done the rows stand in `out` with `.part` behind it.
+
+class WindowReader(IterableDataset[Window]):
+    """The windows of videos; each worker reads its share of the videos."""
+
+    def __init__(self, videos: Sequence[str], reading: Reading) -> None:
+        self.videos, self.reading = videos, reading
+
+    def __iter__(self) -> Iterator[Window]:
+        worker = get_worker_info()
+        first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        for video in self.videos[first::step]:
+            yield from read_windows(video, self.reading)
+
+
+@torch.inference_mode()
+def answer_windows(model: nn.Module, windows: Iterable[Window], *, batch: int = 8) -> Iterator[Row]:
+    """Classify windows, several videos' in one forward pass, and give each video's row.
 
     Args:
-        videos: files; one named twice is done once.
-        out: the file, .parquet or .jsonl.
-        engine: answers for the videos it is given, in any order.
-        settings: what the answers depend on; a run is not finished with others.
-        on_row: told how many of how many are done.
+        model: on the device that it shall run on, in evaluation mode.
+        windows: of a video one after the other; those of several videos may alternate.
+        batch: clips of one forward pass.
     """
-    check_table(out)
-    wanted = dict.fromkeys(videos)
-    done = {row.video: row for row in read_table(out, settings)} if out.exists() else {}
-    journal = Journal(out.with_name(f"{out.name}.part"), settings)
-    done |= journal.rows
-    left = [video for video in wanted if video not in done]
-    skipped = len(wanted) - len(left)
-    for row in engine(left) if left else ():
-        journal.add(row)
-        done[row.video] = row
-        if on_row is not None:
-            on_row(len(done), len(wanted))
-    others = [row for video, row in done.items() if video not in wanted]
-    rows = [*(done[video] for video in wanted), *others]
-    write_table(out, rows, settings=settings)
-    journal.path.unlink()
-    errors = sum(row.error is not None for row in rows)
-    return Summary(out, len(rows), skipped, errors)
+    rule, device = info_of(model).clip_rule, next(model.parameters()).device
+    moments: dict[str, list[Moment]] = {}
+    waiting: list[Window] = []
+
+    def answer() -> Iterator[Row]:
+        crops = torch.stack([window.crops for window in waiting])  # type: ignore[misc]  # (n, v, …)
+        clips = rule.normalize(crops.flatten(0, 1)).unflatten(0, crops.shape[:2])
+        scores = score_views(model, clips.to(device), views_at_once=batch).cpu()
+        for window, probabilities in zip(waiting, scores, strict=True):
+            moment = Moment(window.start, window.end, probabilities)
+            moments.setdefault(window.video, []).append(moment)
+            if window.is_last:
+                yield row_of(model, window.video, moments.pop(window.video))
+        waiting.clear()
+
+    for window in windows:
+        if window.crops is None:
+            yield from answer() if waiting else ()
+            moments.pop(window.video, None)
+            yield Row(printable(window.video), error=window.error)
+            continue
+        waiting.append(window)
+        if len(waiting) * len(window.crops) >= batch:
+            yield from answer()
+    yield from answer() if waiting else ()
+
+
+def row_of(model: nn.Module, video: str, moments: list[Moment]) -> Row:
+    """Make the row of a video of its windows' answers."""
+    names = info_of(model).id2label
+    whole = Timeline(moments, moments[-1].end).whole
+    labels, probabilities = zip(*((names[n], round(p, 6)) for n, p in whole.top(TOP)), strict=True)
+    windows = tuple(
+        {
+            "start": round(moment.start, 3),
+            "end": round(moment.end, 3),
+            "label": names[moment.top(1)[0][0]],
+            "probability": round(moment.top(1)[0][1], 6),
+        }
+        for moment in (moments if len(moments) > 1 else ())
+    )
+    return Row(
+        video=printable(video),
+        label=labels[0],
+        probability=probabilities[0],
+        truth=folder_class(video, info_of(model).class_names),
+        seconds=round(moments[-1].end, 3),
+        labels=labels,
+        probabilities=probabilities,
+        timeline=windows,
+    )
+
+
+def folder_class(video: str, class_names: Sequence[str]) -> str | None:
+    """Give the class that the video's folder is named after, or None."""
+    folder = fold(printable(Path(video).parent.name))
+    return next((name for name in class_names if fold(name) == folder), None)
+
+
+def on_this_machine(
+    model: nn.Module, videos: Sequence[str], *, reading: Reading, workers: int, batch: int = 8
+) -> Iterator[Row]:
+    """Classify videos, in whatever order they are done.
+
+    Args:
+        model: on the device that it shall run on.
+        videos: files.
+        reading: how they are read.
+        workers: processes that read; 0 reads in this one.
+        batch: clips of one forward pass.
+    """
+    windows = WindowReader(videos, reading)
+    workers = min(workers, len(videos))
+    loader = DataLoader(windows, batch_size=None, num_workers=workers)
+    yield from answer_windows(model, loader, batch=batch)
+
+
+class ClusterWorker:
+    """Classifies the videos it is given; one stays alive in each process of a cluster."""
+
+    def __init__(self, model: nn.Module, reading: Reading, batch: int, threads: int) -> None:
+        torch.set_num_threads(threads)
+        self.model = model.to("cuda" if torch.cuda.is_available() else "cpu")
+        self.reading, self.batch = reading, batch
+
+    def __call__(self, block: dict[str, Any]) -> dict[str, list[Any]]:
+        """Answer for a block of videos."""
+        windows = WindowReader([str(video) for video in block["video"]], self.reading)
+        rows = [row.to_dict() for row in answer_windows(self.model, windows, batch=self.batch)]
+        return {"row": rows}
+
+
+def on_ray(
+    model: nn.Module,
+    videos: Sequence[str],
+    *,
+    reading: Reading,
+    workers: int,
+    address: str,
+    batch: int = 8,
+) -> Iterator[Row]:
+    """Classify videos on a cluster, in whatever order they are done.
+
+    Args:
+        model: it is sent to the workers.
+        videos: files that every machine of the cluster sees under the same names.
+        reading: how they are read.
+        workers: how many; on a new cluster here they share the machine's threads.
+        address: of the cluster, "auto" for the one this machine belongs to, or "local" for a new
+            one on this machine.
+        batch: clips of one forward pass.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    require("ray.data", extra="ray", purpose="a cluster")
+    ray: Any = require("ray", extra="ray", purpose="a cluster")
+    options: dict[str, Any] = {"num_cpus": workers} if address == "local" else {}
+    ray.init(address=address, log_to_driver=False, include_dashboard=False, **options)
+    threads = max(1, torch.get_num_threads() // workers) if address == "local" else 1
+    try:
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        items = [{"video": video} for video in videos]
+        blocks = max(workers, -(-len(items) // BLOCK))
+        rows = ray.data.from_items(items, override_num_blocks=blocks).map_batches(
+            ClusterWorker,
+            fn_constructor_args=(model, reading, batch, threads),
+            batch_size=BLOCK,
+            compute=ray.data.ActorPoolStrategy(size=workers),
+            num_gpus=1 if torch.cuda.is_available() else 0,
+        )
+        for values in rows.iter_rows():
+            yield Row.from_dict(values["row"])
+    finally:
+        ray.shutdown()

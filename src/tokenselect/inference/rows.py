@@ -1,0 +1,262 @@
+"""The answers for many videos as a file: one row per video, restartable, never mixed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from tokenselect.extras import require
+from tokenselect.locking import holding
+
+SUFFIXES = (".parquet", ".csv", ".jsonl")
+LISTS = ("labels", "probabilities", "timeline")
+
+
+@dataclass(frozen=True)
+class Row:
+    """The answer for a video.
+
+    Attributes:
+        video: as it was named.
+        label: most likely class; None if the video could not be read.
+        probability: of that class.
+        truth: the class whose folder the video lies in, if it lies in one.
+        seconds: length of the video.
+        labels: most likely classes in order.
+        probabilities: of those classes.
+        timeline: of a long video, what is in each window: start, end, label, probability.
+        error: why there is no answer, or None.
+    """
+
+    video: str
+    label: str | None = None
+    probability: float | None = None
+    truth: str | None = None
+    seconds: float | None = None
+    labels: tuple[str, ...] = ()
+    probabilities: tuple[float, ...] = ()
+    timeline: tuple[Mapping[str, Any], ...] = ()
+    error: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain values, as JSON and tables hold them."""
+        return {**asdict(self), **{name: list(getattr(self, name)) for name in LISTS}}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Row:
+        """Make a row of plain values."""
+        return cls(**{**values, **{name: tuple(values[name] or ()) for name in LISTS}})
+
+
+@dataclass(frozen=True)
+class Summary:
+    """How a run ended.
+
+    Attributes:
+        path: the results.
+        total: rows in it.
+        skipped: rows that were there before.
+        errors: videos that could not be read.
+    """
+
+    path: Path
+    total: int
+    skipped: int
+    errors: int
+
+
+Engine = Callable[[Sequence[str]], Iterable[Row]]
+
+
+def classify_videos(
+    videos: Sequence[str],
+    out: Path,
+    engine: Engine,
+    *,
+    settings: Mapping[str, Any],
+    on_row: Callable[[int, int], object] | None = None,
+) -> Summary:
+    """Classify videos into a file; a run that was killed is finished by the next.
+
+    Until all are done the rows stand in `out` with `.part` behind it.
+
+    Args:
+        videos: files; one named twice is done once.
+        out: the file, .parquet, .csv or .jsonl.
+        engine: answers for the videos it is given, in any order.
+        settings: what the answers depend on; rows of others are never mixed in.
+        on_row: told how many of how many are done.
+    """
+    check_table(out)
+    wanted = dict.fromkeys(videos)
+    with holding(out):
+        done = {row.video: row for row in read_rows(out, settings)} if out.exists() else {}
+        journal = Journal(out.with_name(f"{out.name}.part"), settings)
+        done |= journal.rows
+        left = [video for video in wanted if printable(video) not in done]
+        for row in engine(left) if left else ():
+            journal.add(row)
+            done[row.video] = row
+            if on_row is not None:
+                on_row(len(done), len(wanted))
+        named = [printable(video) for video in wanted]
+        others = [row for video, row in done.items() if video not in set(named)]
+        rows = [*(done[video] for video in named), *others]
+        write_rows(out, rows, settings=settings)
+        journal.path.unlink()
+    errors = sum(row.error is not None for row in rows)
+    return Summary(out, len(rows), len(wanted) - len(left), errors)
+
+
+def printable(name: str) -> str:
+    """Write a file's name so that any table can hold it, whatever bytes it is made of."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+class Journal:
+    """The rows of an unfinished run, beside the file they will end up in.
+
+    Args:
+        path: the file.
+        settings: what the rows were made with; those of other settings are not mixed in.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+        self.path = path
+        self.settings = dict(settings)
+        self.rows: dict[str, Row] = {}
+        if path.exists():
+            self._read()
+        else:
+            self._append({"settings": self.settings})
+
+    def add(self, row: Row) -> None:
+        """Keep a row for good."""
+        self._append(row.to_dict())
+        self.rows[row.video] = row
+
+    def _append(self, values: Mapping[str, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
+
+    def _read(self) -> None:
+        """Take the whole lines over; a last one that was cut off is dropped from the file."""
+        text = self.path.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if whole != text:
+            self.path.write_bytes(whole)
+        lines = [json.loads(line) for line in whole.splitlines()]
+        if not lines:
+            self._append({"settings": self.settings})
+            return
+        check_settings(self.path, lines[0]["settings"], self.settings)
+        for values in lines[1:]:
+            self.rows[values["video"]] = Row.from_dict(values)
+
+
+def check_settings(path: Path, made_with: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Refuse to mix rows that were made with other settings."""
+    names = sorted(name for name in settings if made_with.get(name) != settings[name])
+    if names:
+        theirs = ", ".join(f"{name} {made_with.get(name, 'unknown')}" for name in names)
+        raise ValueError(f"{path} holds rows made with {theirs}: write elsewhere, or delete it")
+
+
+def check_table(path: Path) -> None:
+    """Refuse a kind of file that cannot be written, before any work is done."""
+    if path.suffix not in SUFFIXES:
+        raise ValueError(f"results go to {', '.join(SUFFIXES)}, got {path.name!r}")
+    if path.suffix == ".parquet":
+        _pyarrow()
+
+
+def settings_file(path: Path) -> Path:
+    """Give the file beside a .csv or .jsonl that says what made its rows."""
+    return path.with_name(f"{path.name}.settings.json")
+
+
+def write_rows(path: Path, rows: Sequence[Row], *, settings: Mapping[str, Any]) -> None:
+    """Write rows and what made them, whole or not at all."""
+    unfinished = path.with_name(f".{os.getpid()}.{path.name}")
+    values = [row.to_dict() for row in rows]
+    if path.suffix == ".parquet":
+        pyarrow, parquet = _pyarrow()
+        schema = _schema(pyarrow).with_metadata({"tokenselect": json.dumps(dict(settings))})
+        parquet.write_table(pyarrow.Table.from_pylist(values, schema=schema), unfinished)
+    else:
+        settings_file(path).write_text(json.dumps(dict(settings), indent=2) + "\n")
+        with unfinished.open("w", encoding="utf-8", newline="") as file:
+            (_write_csv if path.suffix == ".csv" else _write_lines)(file, values)
+    os.replace(unfinished, path)
+
+
+def read_rows(path: Path, settings: Mapping[str, Any]) -> list[Row]:
+    """Read what `write_rows` wrote with the same settings."""
+    if path.suffix == ".parquet":
+        _, parquet = _pyarrow()
+        table = parquet.read_table(path)
+        check_settings(
+            path, json.loads((table.schema.metadata or {}).get(b"tokenselect", b"{}")), settings
+        )
+        return [Row.from_dict(values) for values in table.to_pylist()]
+    beside = settings_file(path)
+    check_settings(path, json.loads(beside.read_text()) if beside.exists() else {}, settings)
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            Row.from_dict(v) for v in (_read_csv if path.suffix == ".csv" else _read_lines)(file)
+        ]
+
+
+def _write_lines(file: Any, values: Iterable[Mapping[str, Any]]) -> None:
+    file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in values)
+
+
+def _read_lines(file: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read().split("\n") if line]
+
+
+def _write_csv(file: Any, values: Iterable[Mapping[str, Any]]) -> None:
+    writer = csv.DictWriter(file, [field.name for field in fields(Row)])
+    writer.writeheader()
+    for row in values:
+        lists = {name: json.dumps(row[name], ensure_ascii=False) for name in LISTS if row[name]}
+        writer.writerow({**row, **dict.fromkeys(LISTS), **lists})
+
+
+def _read_csv(file: Any) -> list[dict[str, Any]]:
+    rows = []
+    for texts in csv.DictReader(file):
+        row: dict[str, Any] = {name: text or None for name, text in texts.items()}
+        for name in ("probability", "seconds"):
+            row[name] = None if row[name] is None else float(row[name])
+        rows.append({**row, **{name: json.loads(texts[name] or "[]") for name in LISTS}})
+    return rows
+
+
+def _schema(pyarrow: Any) -> Any:
+    text, number = pyarrow.string(), pyarrow.float64()
+    moment = {"start": number, "end": number, "label": text, "probability": number}
+    return pyarrow.schema(
+        {
+            "video": text,
+            "label": text,
+            "probability": number,
+            "truth": text,
+            "seconds": number,
+            "labels": pyarrow.list_(text),
+            "probabilities": pyarrow.list_(number),
+            "timeline": pyarrow.list_(pyarrow.struct(moment)),
+            "error": text,
+        }
+    )
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    purpose = "a Parquet file (.csv and .jsonl work without)"
+    parquet = require("pyarrow.parquet", extra="parquet", purpose=purpose)
+    return require("pyarrow", extra="parquet", purpose=purpose), parquet
