@@ -5,6 +5,12 @@ from dataclasses import dataclass
 from torch import nn
 
 from tokenselect.adapters.adapter import Adapter
+from tokenselect.adapters.frame_towers import (
+    ClipAdapter,
+    SiglipAdapter,
+    TimmAdapter,
+    XClipAdapter,
+)
 from tokenselect.adapters.huggingface import (
     TimesformerAdapter,
     VideoMAEAdapter,
@@ -17,6 +23,11 @@ from tokenselect.adapters.mvit import (
     TorchvisionMViTAdapter,
 )
 from tokenselect.adapters.own import OwnAdapter
+from tokenselect.adapters.published_code import (
+    HieraAdapter,
+    InternVideo2Adapter,
+    VideoMAEv2Adapter,
+)
 from tokenselect.adapters.qwen_vl import QwenVLAdapter
 from tokenselect.adapters.torchvision_swin import TorchvisionSwinAdapter
 
@@ -27,7 +38,7 @@ class Family:
 
     Attributes:
         adapter: reads and writes their blocks' arguments.
-        module: where their classes are defined.
+        module: where their classes are defined; "*." in front stands for any folder or package.
         classes: names of the classes there.
         names: what people call them; empty for the classes' own names at the top of the library.
         versions: of the library that they were tested with; empty for our own.
@@ -85,6 +96,32 @@ FAMILIES = (
     _qwen("qwen2_vl", "Qwen2VL", "Qwen2VisionTransformerPretrainedModel"),
     _qwen("qwen2_5_vl", "Qwen2_5_VL", "Qwen2_5_VisionTransformerPretrainedModel"),
     _qwen("qwen3_vl", "Qwen3VL", "Qwen3VLVisionModel"),
+    _hugging_face(
+        ClipAdapter, "clip", "CLIPVisionModel", "CLIPVisionModelWithProjection", versions="5.22"
+    ),
+    _hugging_face(SiglipAdapter, "siglip", "SiglipVisionModel", versions="5.22"),
+    _hugging_face(XClipAdapter, "x_clip", "XCLIPVisionModel", "XCLIPModel", versions="5.22"),
+    Family(
+        TimmAdapter,
+        "timm.models.vision_transformer",
+        ("VisionTransformer",),
+        versions="timm 1.0.20",
+    ),
+    Family(HieraAdapter, "hiera.hiera", ("Hiera",), versions="hiera-transformer 0.1.4"),
+    Family(
+        VideoMAEv2Adapter,
+        "*.modeling_finetune",
+        ("VisionTransformer",),
+        ("VideoMAEv2.models.modeling_finetune.VisionTransformer",),
+        versions="VideoMAEv2 at its last commit",
+    ),
+    Family(
+        InternVideo2Adapter,
+        "*.internvideo2",
+        ("InternVideo2",),
+        ("InternVideo2.single_modality.models.internvideo2.InternVideo2",),
+        versions="InternVideo at its last commit",
+    ),
     Family(
         PytorchvideoMViTAdapter,
         "pytorchvideo.models.vision_transformers",
@@ -115,7 +152,8 @@ def supported_models() -> dict[str, str]:
 def find_adapter(model: nn.Module) -> Adapter:
     """Find the adapter of a model's class or of one it derives from."""
     for cls in type(model).__mro__:
-        adapter = ADAPTERS.get(f"{cls.__module__}.{cls.__qualname__}")
+        anywhere = f"*.{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}"
+        adapter = ADAPTERS.get(f"{cls.__module__}.{cls.__qualname__}") or ADAPTERS.get(anywhere)
         if adapter is not None:
             return adapter(model)
     name = f"{type(model).__module__}.{type(model).__qualname__}"

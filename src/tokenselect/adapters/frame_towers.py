@@ -1,0 +1,161 @@
+"""Image towers that encode a clip frame by frame: CLIP, SigLIP, X-CLIP and timm's ViT.
+
+Their batch holds frames: (b·t, 3, height, width). `model.config.num_frames` (`model.num_frames` for
+timm) says how many of them are one clip; where it is not set, the whole batch is. Frame selection
+makes the batch smaller, so outputs have a row for each frame that is left.
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from tokenselect.adapters.adapter import Adapter, Arguments, Removable
+from tokenselect.grid import TokenGrid
+from tokenselect.plan import THW, SelectionPlan
+
+ANY_LENGTH = 4096  # frames; stands for a clip of any length where a plan is checked
+
+
+class FrameTowerAdapter(Adapter):
+    """What they have in common: blocks map (b·t, f + h·w, c) to the same."""
+
+    num_frame_prefix = 0
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.num_frames: int | None = getattr(getattr(model, "config", model), "num_frames", None)
+
+    def channels(self, block: nn.Module) -> int:
+        """Give the width of all tokens."""
+        return cast(Tensor, cast(nn.Module, block.layer_norm1).weight).shape[0]
+
+    def hw(self, model: nn.Module) -> tuple[int, int]:
+        """Give the rows and columns of patches of a frame."""
+        config = cast(Any, model.config)
+        side = config.image_size // config.patch_size
+        return side, side
+
+    def embed_thw(self, model: nn.Module) -> THW | None:
+        """Give the grid of a clip of the usual length, or of any."""
+        return self.num_frames or ANY_LENGTH, *self.hw(model)
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """List the layers."""
+        return tuple(cast(Any, model).encoder.layers)
+
+    def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
+        """Put the frames of each clip one after the other."""
+        assert thw is not None
+        tokens: Tensor = arguments.get(0, "hidden_states")
+        t = len(tokens) if self.num_frames is None else thw[0]
+        if len(tokens) % t:
+            raise ValueError(
+                f"a batch must hold whole clips of num_frames={self.num_frames}, of which {t} "
+                f"frames are left here; got {len(tokens)} frames"
+            )
+        clips = tokens.unflatten(0, (-1, t)).flatten(1, 2)  # (b, t·(f + h·w), c)
+        return TokenGrid(clips, (t, *thw[1:]), num_frame_prefix=self.num_frame_prefix)
+
+    def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
+        """Make the frames a batch again."""
+        return arguments.put(0, "hidden_states", grid.frames.flatten(0, 1))
+
+
+class SiglipAdapter(FrameTowerAdapter):
+    """`transformers.SiglipVisionModel`: no class token; its head pools any number of patches."""
+
+
+class ClipAdapter(FrameTowerAdapter):
+    """`transformers.CLIPVisionModel` and `CLIPVisionModelWithProjection`."""
+
+    num_frame_prefix = 1
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """List the layers."""
+        tower = getattr(model, "vision_model", model)
+        return tuple(cast(Any, tower).encoder.layers)
+
+    def has_class_attention(self, block: nn.Module) -> bool:
+        """Every frame has a class token."""
+        return True
+
+    def class_attention(self, block: nn.Module, grid: TokenGrid) -> Tensor:
+        """Compute the attention of each frame's class token again from the layer's input."""
+        attention = cast(Any, block.self_attn)
+        frames = cast(nn.Module, block.layer_norm1)(grid.frames)  # (b, t, 1 + n, c)
+        q = attention.q_proj(frames[:, :, :1]).unflatten(3, (-1, attention.head_dim))
+        k = attention.k_proj(frames).unflatten(3, (-1, attention.head_dim))
+        logits = (q * k).sum(-1) * attention.head_dim**-0.5  # (b, t, 1 + n, heads)
+        return logits.softmax(dim=2).mean(-1)[:, :, 1:].unflatten(2, grid.thw[1:])
+
+
+class XClipAdapter(ClipAdapter):
+    """`transformers.XCLIPVisionModel`; its layers pass messages between `num_frames` frames.
+
+    `XCLIPModel` counts on all frames behind the tower: there each frame is a clip of its own, so
+    regions can be selected, and frames cannot.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        if hasattr(model, "vision_model"):
+            self.num_frames = 1
+
+    def hw(self, model: nn.Module) -> tuple[int, int]:
+        """Give the rows and columns of patches of a frame."""
+        config = cast(Any, model.config)
+        config = getattr(config, "vision_config", config)
+        side = config.image_size // config.patch_size
+        return side, side
+
+    def attach(
+        self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
+    ) -> Sequence[Removable]:
+        """Tell each layer how many frames are left."""
+        if self.num_frames == 1:
+            return ()
+        pairs = zip(self.blocks(model), grids, strict=True)
+        return [FramesOfLayer(layer, t) for layer, (t, _, _) in pairs]
+
+
+class FramesOfLayer:
+    """Makes a layer of X-CLIP work on clips of another length, until removed."""
+
+    def __init__(self, layer: nn.Module, num_frames: int) -> None:
+        self.layer = layer
+        self.before = cast(Any, layer.num_frames)
+        cast(Any, layer).num_frames = num_frames
+
+    def remove(self) -> None:
+        """Give the layer its own length back."""
+        cast(Any, self.layer).num_frames = self.before
+
+
+class TimmAdapter(FrameTowerAdapter):
+    """`timm.models.vision_transformer.VisionTransformer`, with or without class tokens."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.num_frame_prefix = cast(int, model.num_prefix_tokens)
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """List the blocks."""
+        return tuple(cast(nn.Sequential, model.blocks))
+
+    def channels(self, block: nn.Module) -> int:
+        """Give the width of all tokens."""
+        return cast(Tensor, cast(nn.Module, block.norm1).weight).shape[0]
+
+    def hw(self, model: nn.Module) -> tuple[int, int]:
+        """Give the rows and columns of patches of a frame."""
+        return cast(Any, model.patch_embed).grid_size
+
+    def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
+        """Put the frames of each clip one after the other."""
+        tokens = arguments.get(0, "x")
+        return super().read(Arguments((tokens,)), thw)
+
+    def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
+        """Make the frames a batch again."""
+        return arguments.put(0, "x", grid.frames.flatten(0, 1))
