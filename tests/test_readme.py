@@ -3,15 +3,47 @@
 import re
 from pathlib import Path
 
+import pytest
+import torch
+
+from tests.contracts import hosts
+from tokenselect.measure import count_macs
+
 README = Path(__file__).parents[1] / "README.md"
 
 
-def test_the_python_of_the_readme_runs(capsys, tmp_path, monkeypatch):
+@pytest.fixture
+def videomae(monkeypatch):
+    """The published architecture on the meta device: the README's weights need a download."""
+    transformers = hosts.transformers()
+    kind, config = transformers.VideoMAEForVideoClassification, transformers.VideoMAEConfig()
+
+    def build(name: str) -> torch.nn.Module:
+        assert name == "MCG-NJU/videomae-base-finetuned-kinetics"
+        with torch.device("meta"):
+            return kind(config)
+
+    monkeypatch.setattr(kind, "from_pretrained", build)
+
+
+def test_the_python_of_the_readme_runs(videomae, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
     assert blocks, "the README has no Python"
     exec(compile("\n".join(blocks), str(README), "exec"), {"__name__": "readme"})
     assert "tensor(" in capsys.readouterr().out
+
+
+def test_the_first_example_saves_what_it_says(videomae):
+    text = README.read_text()
+    first = re.search(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    dense, selected = map(float, re.search(r"# ([\d.]+) → ([\d.]+) GMACs", text).groups())
+    names: dict = {}
+    exec(compile(first[1], str(README), "exec"), names)
+    model, shape = names["model"], (1, 16, 3, 224, 224)
+    assert round(count_macs(model, *shape).gmacs, 1) == selected
+    names["tokenselect"].remove_selectors(model)
+    assert round(count_macs(model, *shape).gmacs, 1) == dense
 
 
 def test_the_links_of_the_readme_lead_somewhere():
