@@ -51,13 +51,13 @@ def test_tokens_that_repeat_the_frame_before_go_first():
 
 
 def test_text_without_a_prompt_is_refused():
-    with pytest.raises(ValueError, match="needs the prompt's features"):
+    with pytest.raises(ValueError, match=r"as wide as the tokens \(8\), got none"):
         choose("text", grid_of())
 
 
 def test_text_of_another_width_is_refused():
     grid = TokenGrid(torch.randn(1, 60, 8), (3, 4, 5), prompt=torch.randn(1, 2, 6))
-    with pytest.raises(ValueError, match="of equal width, got 8 and 6"):
+    with pytest.raises(ValueError, match=r"as wide as the tokens \(8\), got width 6"):
         choose("text", grid)
 
 

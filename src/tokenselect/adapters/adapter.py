@@ -92,6 +92,18 @@ class Removable(Protocol):
         """Undo it."""
 
 
+class OtherAttribute:
+    """Gives a module another value of an attribute, until removed."""
+
+    def __init__(self, module: nn.Module, name: str, value: Any) -> None:
+        self.module, self.name, self.before = module, name, getattr(module, name)
+        setattr(module, name, value)
+
+    def remove(self) -> None:
+        """Give the module its own value back."""
+        setattr(self.module, self.name, self.before)
+
+
 class Adapter:
     """Reads a block's arguments as a `TokenGrid` and writes a smaller grid back into them.
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import Adapter, Arguments, Removable
+from tokenselect.adapters.adapter import Adapter, Arguments, OtherAttribute, Removable
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW, SelectionPlan
 
@@ -18,9 +18,10 @@ ANY_LENGTH = 4096  # frames; stands for a clip of any length where a plan is che
 
 
 class FrameTowerAdapter(Adapter):
-    """What they have in common: blocks map (b·t, f + h·w, c) to the same."""
+    """What they have in common: blocks map (b·t, f + h·w, c) to the same. Serves SigLIP, too."""
 
     num_frame_prefix = 0
+    argument = "hidden_states"
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
@@ -33,6 +34,7 @@ class FrameTowerAdapter(Adapter):
     def hw(self, model: nn.Module) -> tuple[int, int]:
         """Give the rows and columns of patches of a frame."""
         config = cast(Any, model.config)
+        config = getattr(config, "vision_config", config)
         side = config.image_size // config.patch_size
         return side, side
 
@@ -42,12 +44,13 @@ class FrameTowerAdapter(Adapter):
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """List the layers."""
-        return tuple(cast(Any, model).encoder.layers)
+        tower = getattr(model, "vision_model", model)
+        return tuple(cast(Any, tower).encoder.layers)
 
     def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
         """Put the frames of each clip one after the other."""
         assert thw is not None
-        tokens: Tensor = arguments.get(0, "hidden_states")
+        tokens: Tensor = arguments.get(0, self.argument)
         t = len(tokens) if self.num_frames is None else thw[0]
         if len(tokens) % t:
             raise ValueError(
@@ -59,22 +62,13 @@ class FrameTowerAdapter(Adapter):
 
     def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
         """Make the frames a batch again."""
-        return arguments.put(0, "hidden_states", grid.frames.flatten(0, 1))
-
-
-class SiglipAdapter(FrameTowerAdapter):
-    """`transformers.SiglipVisionModel`: no class token; its head pools any number of patches."""
+        return arguments.put(0, self.argument, grid.frames.flatten(0, 1))
 
 
 class ClipAdapter(FrameTowerAdapter):
     """`transformers.CLIPVisionModel` and `CLIPVisionModelWithProjection`."""
 
     num_frame_prefix = 1
-
-    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """List the layers."""
-        tower = getattr(model, "vision_model", model)
-        return tuple(cast(Any, tower).encoder.layers)
 
     def has_class_attention(self, block: nn.Module) -> bool:
         """Every frame has a class token."""
@@ -102,13 +96,6 @@ class XClipAdapter(ClipAdapter):
         if hasattr(model, "vision_model"):
             self.num_frames = 1
 
-    def hw(self, model: nn.Module) -> tuple[int, int]:
-        """Give the rows and columns of patches of a frame."""
-        config = cast(Any, model.config)
-        config = getattr(config, "vision_config", config)
-        side = config.image_size // config.patch_size
-        return side, side
-
     def attach(
         self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
     ) -> Sequence[Removable]:
@@ -116,24 +103,13 @@ class XClipAdapter(ClipAdapter):
         if self.num_frames == 1:
             return ()
         pairs = zip(self.blocks(model), grids, strict=True)
-        return [FramesOfLayer(layer, t) for layer, (t, _, _) in pairs]
-
-
-class FramesOfLayer:
-    """Makes a layer of X-CLIP work on clips of another length, until removed."""
-
-    def __init__(self, layer: nn.Module, num_frames: int) -> None:
-        self.layer = layer
-        self.before = cast(Any, layer.num_frames)
-        cast(Any, layer).num_frames = num_frames
-
-    def remove(self) -> None:
-        """Give the layer its own length back."""
-        cast(Any, self.layer).num_frames = self.before
+        return [OtherAttribute(layer, "num_frames", t) for layer, (t, _, _) in pairs]
 
 
 class TimmAdapter(FrameTowerAdapter):
     """`timm.models.vision_transformer.VisionTransformer`, with or without class tokens."""
+
+    argument = "x"
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
@@ -150,12 +126,3 @@ class TimmAdapter(FrameTowerAdapter):
     def hw(self, model: nn.Module) -> tuple[int, int]:
         """Give the rows and columns of patches of a frame."""
         return cast(Any, model.patch_embed).grid_size
-
-    def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
-        """Put the frames of each clip one after the other."""
-        tokens = arguments.get(0, "x")
-        return super().read(Arguments((tokens,)), thw)
-
-    def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
-        """Make the frames a batch again."""
-        return arguments.put(0, "x", grid.frames.flatten(0, 1))

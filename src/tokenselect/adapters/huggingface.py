@@ -12,6 +12,7 @@ from tokenselect.adapters.adapter import (
     CONTEXT,
     Adapter,
     Arguments,
+    OtherAttribute,
     Removable,
     begin_context,
     change_arguments,
@@ -109,23 +110,18 @@ class TimesformerAdapter(HuggingFaceAdapter):
         """Give each layer that works on a smaller grid a configuration that says so."""
         whole = self.embed_thw(model)
         blocks = zip(self.blocks(model), grids, strict=True)
-        return [GridOfLayer(block, thw) for block, thw in blocks if thw != whole]
+        return [
+            OtherAttribute(block, "config", self.config_of(thw))
+            for block, thw in blocks
+            if thw != whole
+        ]
 
-
-class GridOfLayer:
-    """Makes a layer work on another grid, until removed."""
-
-    def __init__(self, layer: nn.Module, thw: THW) -> None:
-        self.layer = layer
-        self.before = cast(Any, layer.config)
-        config = copy(self.before)
+    def config_of(self, thw: THW) -> Any:
+        """Give the configuration of a layer that works on this grid."""
+        config = copy(self.config)
         config.num_frames = thw[0]
         config.image_size = thw[2] * config.patch_size  # rows follow from the number of tokens
-        layer.config = config
-
-    def remove(self) -> None:
-        """Give the layer its own configuration back."""
-        self.layer.config = self.before
+        return config
 
 
 class VivitAdapter(HuggingFaceAdapter):

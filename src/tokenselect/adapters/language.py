@@ -60,7 +60,11 @@ def shrink(
         sizes = inputs[GRIDS[modality]]
         output = tower(pixels, grid_thw=sizes, return_dict=True, **{CONTEXT: context})
         packed: Packed = context[FINAL]
-        _check_placeholders(modality, int(is_placeholder.sum()), packed)
+        if (found := int(is_placeholder.sum())) != packed.total:
+            raise ValueError(
+                f"input_ids must have a placeholder for each {modality} token, {packed.total} by "
+                f"{GRIDS[modality]}, got {found}; were the inputs shrunk already?"
+            )
         dropped[is_placeholder] = ~packed.mask
         outputs[modality] = _split(output, packed.lengths)
     positions = inputs.get("position_ids")
@@ -140,14 +144,6 @@ def _deltas(shorter: Mapping[str, Tensor]) -> Tensor:
     return (last + 1 - mask.sum(dim=1))[:, None]
 
 
-def _check_placeholders(modality: str, found: int, packed: Packed) -> None:
-    if found != packed.total:
-        raise ValueError(
-            f"input_ids must have a placeholder for each {modality} token, {packed.total} by "
-            f"{GRIDS[modality]}, got {found}; were the inputs shrunk already?"
-        )
-
-
 def _split(output: Any, lengths: list[int]) -> Any:
     """Split the tower's tokens by video, as the language model wants them."""
     output.pooler_output = output.pooler_output.split(lengths)
@@ -174,18 +170,15 @@ def _ask(
         return {}
     ends = (sizes.prod(dim=1) // base.visual.spatial_merge_size**2).cumsum(0)
     samples = is_placeholder.nonzero()[ends - 1, 0].tolist()  # which prompt each video is in
-    words = [ids[(kinds == 0) & (mask != 0)] for ids, kinds, mask in _rows(text)]
     if prompt is None:
-        prompt = [base.get_input_embeddings()(ids) for ids in words]
+        is_word = (text.types == 0) & (text.mask != 0)
+        rows = zip(text.ids, is_word, strict=True)
+        prompt = [base.get_input_embeddings()(ids[here]) for ids, here in rows]
     features = [prompt[sample][None] for sample in samples]
     context: dict[Any, Any] = {PROMPT: features}
     if needs_attention:
         context[ATTENTION] = partial(attend_from_text, base.language_model.layers[0])
     return context
-
-
-def _rows(text: _Prompt) -> list[tuple[Tensor, Tensor, Tensor]]:
-    return list(zip(text.ids, text.types, text.mask, strict=True))
 
 
 def attend_from_text(layer: nn.Module, grids: Sequence[TokenGrid]) -> list[TokenGrid]:

@@ -7,7 +7,7 @@ from torch import nn
 from tokenselect.adapters.adapter import Adapter
 from tokenselect.adapters.frame_towers import (
     ClipAdapter,
-    SiglipAdapter,
+    FrameTowerAdapter,
     TimmAdapter,
     XClipAdapter,
 )
@@ -72,22 +72,18 @@ def _qwen(name: str, model: str, tower: str) -> Family:
     return _hugging_face(QwenVLAdapter, name, *classes, versions="5.22")
 
 
+TORCHVISION, VIT = "torchvision.models.video", "timm.models.vision_transformer"
+# fmt: off
 FAMILIES = (
     Family(OwnAdapter, "tokenselect.backbones.mvit.model", ("MViT",)),
     Family(OwnAdapter, "tokenselect.backbones.video_swin.model", ("VideoSwin",)),
     Family(
-        TorchvisionMViTAdapter,
-        "torchvision.models.video.mvit",
-        ("MViT",),
-        ("torchvision.models.video.mvit_v1_b", "torchvision.models.video.mvit_v2_s"),
-        versions="torchvision 0.28",
+        TorchvisionMViTAdapter, f"{TORCHVISION}.mvit", ("MViT",),
+        (f"{TORCHVISION}.mvit_v1_b", f"{TORCHVISION}.mvit_v2_s"), "torchvision 0.28"
     ),
     Family(
-        TorchvisionSwinAdapter,
-        "torchvision.models.video.swin_transformer",
-        ("SwinTransformer3d",),
-        tuple(f"torchvision.models.video.swin3d_{size}" for size in "tsb"),
-        versions="torchvision 0.28",
+        TorchvisionSwinAdapter, f"{TORCHVISION}.swin_transformer", ("SwinTransformer3d",),
+        tuple(f"{TORCHVISION}.swin3d_{size}" for size in "tsb"), "torchvision 0.28"
     ),
     _classifier(VideoMAEAdapter, "videomae", "VideoMAE", "4.57, 5"),
     _classifier(TimesformerAdapter, "timesformer", "Timesformer", "4.57, 5"),
@@ -99,44 +95,31 @@ FAMILIES = (
     _hugging_face(
         ClipAdapter, "clip", "CLIPVisionModel", "CLIPVisionModelWithProjection", versions="5.22"
     ),
-    _hugging_face(SiglipAdapter, "siglip", "SiglipVisionModel", versions="5.22"),
+    _hugging_face(FrameTowerAdapter, "siglip", "SiglipVisionModel", versions="5.22"),
     _hugging_face(XClipAdapter, "x_clip", "XCLIPVisionModel", "XCLIPModel", versions="5.22"),
-    Family(
-        TimmAdapter,
-        "timm.models.vision_transformer",
-        ("VisionTransformer",),
-        versions="timm 1.0.20",
-    ),
+    Family(TimmAdapter, VIT, ("VisionTransformer",), versions="timm 1.0.20"),
     Family(HieraAdapter, "hiera.hiera", ("Hiera",), versions="hiera-transformer 0.1.4"),
     Family(
-        VideoMAEv2Adapter,
-        "*.modeling_finetune",
-        ("VisionTransformer",),
-        ("VideoMAEv2.models.modeling_finetune.VisionTransformer",),
-        versions="VideoMAEv2 at its last commit",
+        VideoMAEv2Adapter, "*.modeling_finetune", ("VisionTransformer",),
+        ("VideoMAEv2.models.modeling_finetune.VisionTransformer",), "VideoMAEv2, last commit"
     ),
     Family(
-        InternVideo2Adapter,
-        "*.internvideo2",
-        ("InternVideo2",),
+        InternVideo2Adapter, "*.internvideo2", ("InternVideo2",),
         ("InternVideo2.single_modality.models.internvideo2.InternVideo2",),
-        versions="InternVideo at its last commit",
+        "InternVideo, last commit"
     ),
     Family(
-        PytorchvideoMViTAdapter,
-        "pytorchvideo.models.vision_transformers",
+        PytorchvideoMViTAdapter, "pytorchvideo.models.vision_transformers",
         ("MultiscaleVisionTransformers",),
         ("pytorchvideo.models.create_multiscale_vision_transformers",),
-        versions="pytorchvideo 0.1.5 and its last commit",
+        "pytorchvideo 0.1.5 and its last commit"
     ),
     Family(
-        SlowFastMViTAdapter,
-        "slowfast.models.video_model_builder",
-        ("MViT",),
-        ("slowfast.models.MViT",),
-        versions="SlowFast at its last commit",
+        SlowFastMViTAdapter, "slowfast.models.video_model_builder", ("MViT",),
+        ("slowfast.models.MViT",), "SlowFast, last commit"
     ),
 )
+# fmt: on
 ADAPTERS = {f"{f.module}.{name}": f.adapter for f in FAMILIES for name in f.classes}
 
 

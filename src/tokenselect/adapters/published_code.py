@@ -69,17 +69,10 @@ class InternVideo2Adapter(PublishedAdapter):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
-        blocks = cast(Any, model.blocks)
-        self.first = blocks[0]
-        self.is_fused = bool(blocks[0].use_fused_rmsnorm)
+        self.is_fused = bool(cast(Any, model.blocks)[0].use_fused_rmsnorm)
 
     def channels(self, block: nn.Module) -> int:
-        """Give the width of a token, which is two side by side behind fused norms."""
-        width = super().channels(block)
-        return 2 * width if self.is_fused and block is not self.first else width
-
-    def out_channels(self, block: nn.Module) -> int:
-        """Give the width of what leaves the last block."""
+        """Give the width of a token, which is two side by side with fused norms."""
         return (2 if self.is_fused else 1) * super().channels(block)
 
     def embed_thw(self, model: nn.Module) -> THW | None:
@@ -90,14 +83,15 @@ class InternVideo2Adapter(PublishedAdapter):
         """Lay the tokens out, beside what was summed up before."""
         assert thw is not None
         tokens, residual = arguments.get(0, "x"), arguments.get(1, "residual")
-        if residual is not None:
-            tokens = torch.cat([tokens, residual], dim=-1)
+        if self.is_fused:  # nothing was summed up before block 0
+            other = torch.zeros_like(tokens) if residual is None else residual
+            tokens = torch.cat([tokens, other], dim=-1)
         return TokenGrid(tokens, thw, self.num_prefix)
 
     def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
         """Put both back."""
-        if arguments.get(1, "residual") is None:
-            return arguments.put(0, "x", grid.tokens)
+        if not self.is_fused:
+            return super().write(grid, arguments)
         tokens, residual = grid.tokens.chunk(2, dim=-1)
         return arguments.put(0, "x", tokens).put(1, "residual", residual)
 

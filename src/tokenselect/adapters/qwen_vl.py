@@ -68,13 +68,6 @@ class QwenVLAdapter(Adapter):
         """Give the width of the language model."""
         return self.width
 
-    def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
-        """Give the only video there is."""
-        grids = self.read_all(arguments, thw)
-        if len(grids) > 1:
-            raise ValueError(f"one video was expected, got {len(grids)} in one sequence")
-        return grids[0]
-
     def read_all(self, arguments: Arguments, thw: THW | None) -> Sequence[TokenGrid]:
         """Bring the units of each video into (t, h, w) order."""
         tokens, context = arguments.get(0, "hidden_states"), context_of(arguments)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tokenselect.adapters.language import shrink
 from tokenselect.adapters.qwen_vl import QwenVLAdapter, tower_of
-from tokenselect.insertion.insert import TokenSelectors, selectors_of
+from tokenselect.insertion.insert import selectors_of
 
 
 def shrink_inputs(
@@ -30,7 +30,14 @@ def shrink_inputs(
         Inputs with fewer placeholders, with `position_ids`, and with the tower's output as
         `mm_encoder_outputs` in place of the pixels.
     """
-    _selectors_of_language_model(model)
+    selectors = selectors_of(model)
+    if selectors is None:
+        raise ValueError("the model has no selectors: call insert_selectors(model, plan) first")
+    if not isinstance(selectors.adapter, QwenVLAdapter) or tower_of(model) is model:
+        raise TypeError(
+            f"shrink_inputs takes a video-language model, got {type(model).__name__}: insert the "
+            "selectors into the whole model, not into its vision tower"
+        )
     return shrink(model, inputs, tower_of=tower_of, prompt=prompt)
 
 
@@ -55,15 +62,3 @@ def count_tokens(model: nn.Module, grid_thw: Tensor | Sequence[Sequence[int]]) -
             thw = thw if site.takes_all(thw) else site.kept_thw(thw)
         counts.append(thw[0] * thw[1] * thw[2])
     return counts
-
-
-def _selectors_of_language_model(model: nn.Module) -> TokenSelectors:
-    selectors = selectors_of(model)
-    if selectors is None:
-        raise ValueError("the model has no selectors: call insert_selectors(model, plan) first")
-    if not isinstance(selectors.adapter, QwenVLAdapter) or tower_of(model) is model:
-        raise TypeError(
-            f"shrink_inputs takes a video-language model, got {type(model).__name__}: insert the "
-            "selectors into the whole model, not into its vision tower"
-        )
-    return selectors

@@ -52,10 +52,6 @@ class AttentionScoring(Scoring):
 
     needs_class_attention = True
 
-    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
-        """Average the attention over each frame."""
-        return self.score_map(grid).mean(dim=(2, 3))
-
     def score_map(self, grid: TokenGrid) -> Tensor:
         """Give the attention of the class token itself."""
         if grid.class_attention is None:
@@ -68,10 +64,6 @@ class AttentionScoring(Scoring):
 
 class MotionScoring(Scoring):
     """Change against the frame before; the first frame is compared with the second."""
-
-    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
-        """Average the change over each frame."""
-        return self.score_map(grid).mean(dim=(2, 3))
 
     def score_map(self, grid: TokenGrid) -> Tensor:
         """Give the length of each patch's change."""
@@ -90,10 +82,6 @@ class RunLengthScoring(Scoring):
     the plan says, and the backbone is left as it is.
     """
 
-    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
-        """Average the change over each frame."""
-        return self.score_map(grid).mean(dim=(2, 3))
-
     def score_map(self, grid: TokenGrid) -> Tensor:
         """Give the mean change of each patch; the first frame's is above all others."""
         patches = grid.patches.float()
@@ -106,10 +94,6 @@ class RunLengthScoring(Scoring):
 
 class NoveltyScoring(Scoring):
     """Distance to the clip's average: what stands out stays."""
-
-    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
-        """Average the distance over each frame."""
-        return self.score_map(grid).mean(dim=(2, 3))
 
     def score_map(self, grid: TokenGrid) -> Tensor:
         """Give each patch's distance to the average of its place over time."""

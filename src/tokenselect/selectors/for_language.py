@@ -15,10 +15,6 @@ class RepeatScoring(Scoring):
     does this one, at sites for single tokens of the clip.
     """
 
-    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
-        """Average the change over each frame."""
-        return self.score_map(grid).mean(dim=(2, 3))
-
     def score_map(self, grid: TokenGrid) -> Tensor:
         """Give 1 − cosine against the frame before; the first frame is above all others."""
         patches = F.normalize(grid.patches.float(), dim=-1)
@@ -52,22 +48,13 @@ class TextScoring(Scoring):
 
     needs_prompt = True
 
-    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
-        """Average over each frame."""
-        return self.score_map(grid).mean(dim=(2, 3))
-
     def score_map(self, grid: TokenGrid) -> Tensor:
         """Give each patch's likeness to the nearest word."""
-        if grid.prompt is None:
+        if grid.prompt is None or grid.prompt.shape[-1] != grid.tokens.shape[-1]:
+            words = "none" if grid.prompt is None else f"width {grid.prompt.shape[-1]}"
             raise ValueError(
-                "method 'text' needs the prompt's features, and this grid has none: it works in a "
-                "video-language model, at the site after the tower's last block"
-            )
-        if grid.prompt.shape[-1] != grid.tokens.shape[-1]:
-            raise ValueError(
-                "method 'text' compares tokens with words of equal width, got "
-                f"{grid.tokens.shape[-1]} and {grid.prompt.shape[-1]}: select at the site after "
-                "the tower's last block"
+                f"method 'text' needs words as wide as the tokens ({grid.tokens.shape[-1]}), got "
+                f"{words}: it works in a video-language model, at the site after its tower"
             )
         words = F.normalize(grid.prompt.float(), dim=-1)  # (b, m, c)
         patches = F.normalize(grid.patches.flatten(1, 3).float(), dim=-1)

@@ -96,14 +96,14 @@ def _with_mean(features: Tensor) -> Tensor:
 
 
 class Scoring(nn.Module):
-    """What a selector asks for; a method answers `score_frames` and `score_map` at least."""
+    """What a selector asks for; a method answers `score_map` at least, or `score_frames`, too."""
 
     needs_class_attention = False
     needs_prompt = False
 
     def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
-        """Score every frame: (b, t)."""
-        raise NotImplementedError
+        """Score every frame by the average of its patches: (b, t)."""
+        return self.score_map(grid).mean(dim=(2, 3))
 
     def score_map(self, grid: TokenGrid) -> Tensor:
         """Score every patch: (b, t, h, w)."""
