@@ -26,8 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from tokenselect.ops import choose_method
-from tokenselect.ops import topk as perturbed_topk
+from tokenselect.ops import choose_method, perturbed_topk
 
 RESULTS = Path(__file__).parent / "results"
 SIGMA, NUM_SAMPLES = 0.1, 500

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from tokenselect.ops import topk as perturbed_topk
+from tokenselect.ops import perturbed_topk
 
 RESULTS = Path(__file__).parent / "results"
 SIGMA, NUM_SAMPLES = 0.1, 500

@@ -7,9 +7,8 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils.checkpoint import checkpoint
 
-from tokenselect.ops import one_hot_topk
+from tokenselect.ops import one_hot_topk, perturbed_topk
 from tokenselect.ops import threshold as threshold_walk
-from tokenselect.ops import topk as perturbed_topk
 from tokenselect.ops import topk_exact as top1_exact
 
 SIZES = [(4, 1), (5, 2), (5, 3), (6, 4), (6, 5), (2, 1)]

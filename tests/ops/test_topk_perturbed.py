@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from tokenselect.ops import choose_method, one_hot_topk
-from tokenselect.ops import topk as perturbed_topk
+from tokenselect.ops import choose_method, one_hot_topk, perturbed_topk
 
 METHODS = ["exact", "sampled", "diagonal"]
 

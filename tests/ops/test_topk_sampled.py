@@ -5,8 +5,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.functional import one_hot
 from torch.utils.checkpoint import checkpoint
 
-from tokenselect.ops import topk as perturbed_topk
-from tokenselect.ops import topk_sampled
+from tokenselect.ops import perturbed_topk, topk_sampled
 
 
 def one_hot_samples(scores: Tensor, k: int, noise: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ def test_one_model_is_trained_resumed_and_tested_at_any_budget(tmp_path):
     trainer = build_trainer(stopped, Processes())
     trainer.learner.learn(next(iter([[next(iter(trainer.loader))]])), 0)
     trainer.step = 1
-    trainer.save(is_best=False)
+    trainer.save()
     train(stopped, resume=True)
     assert losses_of(recipe.folder)[1:] == losses_of(stopped.folder)
     for plan in ("T0_0.25", "S2_0.3", "T0_0.5-S2_0.7"):

@@ -13,7 +13,9 @@ from tokenselect.cli.train import run, train
 from tokenselect.data import write_video
 from tokenselect.training import build, teach
 from tokenselect.training.build import checkpoint_activations, recipe_of
-from tokenselect.training.recipe import Recipe, recipe_from_dict
+from tokenselect.training.loop import Trainer
+from tokenselect.training.recipe import Recipe, read_recipe, recipe_from_dict
+from tokenselect.training.step import NonFiniteError
 from tokenselect.training.teach import teach_at_start
 
 DEFAULTS = teach.teach_selectors.__kwdefaults__
@@ -55,6 +57,74 @@ def test_a_run_that_exists_is_not_begun_again_unless_resumed(tmp_path):
     with pytest.raises(FileExistsError, match="--resume"):
         train(recipe)
     assert train(recipe, resume=True) == {}
+
+
+def test_another_plan_on_resume_is_refused_by_its_key(tmp_path):
+    train(small_recipe(tmp_path, model={"plan": "T0_0.5"}))
+    before = sorted(path.name for path in (tmp_path / "small").iterdir())
+    with pytest.raises(
+        ValueError, match=r"begun with model\.plan T0_0\.5, .* says T0_0\.75.*--name"
+    ):
+        train(small_recipe(tmp_path, model={"plan": "T0_0.75"}), resume=True)
+    with pytest.raises(ValueError, match=r"begun with schedule\.batch_size 4"):
+        train(
+            small_recipe(
+                tmp_path, model={"plan": "T0_0.5"}, schedule=SMALL["schedule"] | {"batch_size": 2}
+            ),
+            resume=True,
+        )
+    assert sorted(path.name for path in (tmp_path / "small").iterdir()) == before
+
+
+def test_a_changed_schedule_is_told_on_resume_and_a_changed_place_is_not(tmp_path, caplog):
+    train(small_recipe(tmp_path))
+    longer = SMALL["schedule"] | {"epochs": 2}
+    train(small_recipe(tmp_path, schedule=longer, checkpoint_minutes=3), resume=True)
+    assert (
+        "changed since the run began, and used from here on: schedule.epochs 1 → 2" in caplog.text
+    )
+    assert "minutes" not in caplog.text
+    assert len(losses_of(tmp_path / "small")) == 4
+
+
+def test_other_classes_on_resume_are_refused_by_name(tmp_path):
+    write_class_folders(tmp_path)
+    data = SMALL["data"] | {"source": "videos", "root": str(tmp_path), "stride": 1}
+    data |= {"train": {"annotations": "train"}, "val": {"annotations": "val"}}
+    train(small_recipe(tmp_path / "runs", data=data))
+    for part in ("train", "val"):
+        (tmp_path / part / "light").rename(tmp_path / part / "bright")
+    with pytest.raises(ValueError, match="knows a class 'dark' where the data have 'bright'"):
+        train(small_recipe(tmp_path / "runs", data=data), resume=True)
+
+
+@pytest.mark.parametrize("plan", ["dense", "T0_0.5", "S2_0.5"])
+def test_training_that_diverges_says_step_lr_and_what_to_try(tmp_path, plan):
+    wild = SMALL["schedule"] | {"lr": 1e30, "warmup_epochs": 0, "epochs": 2}
+    with pytest.raises(
+        NonFiniteError, match=r"at step 1 \(epoch 0\), lr 8\.54e\+29.* --schedule\.lr"
+    ):
+        train(small_recipe(tmp_path, model={"plan": plan}, schedule=wild))
+    assert not (tmp_path / "small" / "last").exists()
+
+
+def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch, caplog):
+    def interrupt(trainer):
+        raise KeyboardInterrupt
+
+    recipe = small_recipe(tmp_path)
+    monkeypatch.setattr(Trainer, "run", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe)
+    kept = recipe.folder / "recipe.yaml"
+    assert f"stopped at step 0 of 2; go on with: tokenselect train {kept} --resume" in caplog.text
+    assert read_recipe(kept) == recipe
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "meta", "privateuseone"])
+def test_a_device_that_is_not_there_is_refused(tmp_path, device):
+    with pytest.raises(ValueError, match=f"device must be one of this machine, got '{device}'"):
+        train(small_recipe(tmp_path, device=device))
 
 
 def test_a_dense_checkpoint_starts_a_model_with_selectors(tmp_path):

@@ -138,4 +138,45 @@ def test_cells_of_the_first_version_keep_their_keys():
     recipe = recipe_from_dict(values)
     assert recipe.schedule.lr == 0.5
     assert first_values(recipe)["schedule"]["rate"] == 0.5
+    assert first_values(recipe)["schedule"]["ema"] is None
+    assert "center" not in first_values(recipe)["data"]  # which 0.1 did not know
     assert "lr" not in first_values(recipe)["schedule"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("schedule.batch_size", 0),
+        ("schedule.accumulation", 0),
+        ("schedule.accumulation", 3),
+        ("schedule.epochs", 0),
+        ("schedule.warmup_epochs", 21),
+        ("schedule.warmup_epochs", -1),
+        ("schedule.lr", -0.1),
+        ("schedule.lr", ".nan"),
+        ("schedule.lr", ".inf"),
+        ("schedule.clip_norm", 0),
+        ("schedule.ema", 1),
+        ("schedule.sigma", -1),
+        ("data.frames", 0),
+        ("data.workers", -1),
+        ("data.num_classes", 0),
+        ("augmentation.flip", 1.5),
+        ("augmentation.repeats", 0),
+        ("threads", 0),
+        ("validate_every", 0),
+        ("checkpoint_steps", 0),
+        ("name", ""),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_its_key(tmp_path, key, value):
+    path = write(tmp_path, "name: mine\n")
+    with pytest.raises(ValueError, match=rf"mine\.yaml: .*{re.escape(key)} must be .*{value}"):
+        read_recipe(path, [f"--{key}={value}"])
+
+
+def test_a_checkpoint_of_the_first_version_may_say_0_for_no_clipping():
+    values = read_recipe(RECIPES[0]).to_dict()
+    values["schedule"] |= {"clip_norm": 0.0, "ema": 0.0}
+    recipe = recipe_from_dict(values)
+    assert recipe.schedule.clip_norm is None and recipe.schedule.ema is None

@@ -41,8 +41,3 @@ def test_the_lr_ends_at_its_end_value_and_stays_there():
 def test_the_lr_is_halfway_down_in_the_middle_of_the_cosine():
     lrs = LrSchedule(total_steps=10, warmup_steps=0, peak=2.0)
     assert lrs.at(5) == pytest.approx(1.0)
-
-
-def test_a_warm_up_longer_than_the_run_is_refused():
-    with pytest.raises(ValueError, match="warmup_steps"):
-        LrSchedule(total_steps=3, warmup_steps=4, peak=1.0)

@@ -5,7 +5,7 @@ from torch.nn.functional import cross_entropy
 from tests.training.tiny import NoisyClips, TinyBackbone
 from tokenselect.training.optimizer import build_optimizer, set_lr
 from tokenselect.training.step import (
-    NonFiniteLossError,
+    NonFiniteError,
     Precision,
     count_correct,
     train_step,
@@ -75,10 +75,21 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_change():
     before = [parameter.clone() for parameter in model.parameters()]
     optimizer = build_optimizer(model)
     set_lr(optimizer, 1e-3)
-    with pytest.raises(NonFiniteLossError, match="loss is nan"):
+    with pytest.raises(NonFiniteError, match="loss is nan"):
         train_step(
             model, [(clips * float("nan"), labels)], optimizer, precision=Precision("fp32", CPU)
         )
+    assert all(map(torch.equal, model.parameters(), before))
+
+
+def test_a_gradient_that_is_not_finite_stops_before_the_weights_change():
+    model = TinyBackbone()
+    before = [parameter.clone() for parameter in model.parameters()]
+    optimizer = build_optimizer(model)
+    set_lr(optimizer, 1e-3)
+    model.classifier.weight.register_hook(lambda gradient: gradient * float("inf"))
+    with pytest.raises(NonFiniteError, match="gradient's norm is"):
+        train_step(model, [batch()], optimizer, precision=Precision("fp32", CPU))
     assert all(map(torch.equal, model.parameters(), before))
 
 

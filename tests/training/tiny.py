@@ -76,6 +76,7 @@ def tiny_trainer(
     *,
     processes: Processes | None = None,
     epochs: int = 2,
+    num_clips: int = 24,
     parts: int = 1,
     dropout: float = 0.3,
     ema: float | None = None,
@@ -83,11 +84,11 @@ def tiny_trainer(
     checkpoint_steps: int | None = 2,
     learner_class: type[Learner] = Learner,
 ) -> Trainer:
-    """Build a run of 4 steps an epoch."""
+    """Build a run with 6 clips a step."""
     processes = processes or Processes()
     torch.manual_seed(0)
     model = spread(TinyBackbone(dropout=dropout), processes, strategy)
-    data = NoisyClips()
+    data = NoisyClips(num_clips)
     order = EpochOrder(
         len(data), batch_size=6, seed=1, rank=processes.rank, processes=processes.count, parts=parts
     )

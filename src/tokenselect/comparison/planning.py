@@ -6,8 +6,8 @@ import copy
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import torch
 
 from tokenselect.comparison.job import Job
 from tokenselect.comparison.lines import DENSE, ORACLE, START, Line
+from tokenselect.data import TableLayout
 from tokenselect.data.labels import Sample
 from tokenselect.data.synthetic import SPLITS, SyntheticActions
 from tokenselect.measure.cost import count_macs
@@ -125,6 +126,20 @@ PLACES = (
     "checkpoint_minutes",
     "checkpoint_steps",
 )
+
+
+KEYS_BEFORE = {  # those of a recipe in version 0.1, by the names of today
+    *("name", "data", "model", "augmentation", "schedule", "seed", "precision", "strategy"),
+    *("device", "threads", "runs", "validate_every", "checkpoint_minutes", "checkpoint_steps"),
+    *("source", "root", "train", "val", "test", "format", "class_names", "table", "num_classes"),
+    *("frames", "stride", "size", "short_side", "stats", "train_clips", "val_clips", "test_clips"),
+    *("workers", "cache", "cache_short_side", "annotations", "where", "path", "label", "names"),
+    *("columns", "classes", "plan", "budgets", "method", "scorer", "tokenwise", "weights"),
+    *("activation_checkpointing", "compile", "scale", "ratio", "flip", "jitter", "erasing"),
+    *("rand_augment_ops", "rand_augment_magnitude", "mixup", "cutmix", "label_smoothing"),
+    *("repeats", "epochs", "warmup_epochs", "batch_size", "accumulation", "lr", "sigma", "ema"),
+    *("backbone_factor", "warmup_lr", "min_lr", "weight_decay", "clip_norm"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,11 +274,23 @@ def change(values: dict[str, Any], key: str, value: Any) -> None:
 
 def first_values(recipe: Recipe) -> dict[str, Any]:
     """Give a recipe's values as version 0.1 wrote them, so that finished cells keep their keys."""
-    values = recipe.to_dict()
+    values = drop_new(recipe.to_dict(), Recipe(name="any").to_dict())
     for old, new in RENAMED.items():
         (section, before), (_, after) = old.split("."), new.split(".")
         values[section][before] = values[section].pop(after)
     return values
+
+
+def drop_new(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop the keys that 0.1 did not have, where they are as if they were not there."""
+    kept: dict[str, Any] = {}
+    for key, value in values.items():
+        default = asdict(TableLayout()) if key == "table" else defaults.get(key)
+        if isinstance(value, Mapping) and isinstance(default, Mapping):
+            kept[key] = drop_new(value, default)
+        elif key in KEYS_BEFORE or value != default:
+            kept[key] = value
+    return kept
 
 
 def finish_job(

@@ -4,6 +4,10 @@ import torch
 from torch import Tensor
 
 
+class NonFiniteScoresError(ValueError):
+    """Scores are NaN, so that none is the highest: what came before the selector has failed."""
+
+
 def check_topk_arguments(scores: Tensor, k: int) -> None:
     """Refuse a `k` that cannot be kept and scores that have no order.
 
@@ -15,7 +19,9 @@ def check_topk_arguments(scores: Tensor, k: int) -> None:
     if torch.compiler.is_compiling() or scores.is_meta:
         return
     if bool(scores.isnan().any()):
-        raise ValueError(f"scores must not be NaN, got {int(scores.isnan().sum())} NaN values")
+        raise NonFiniteScoresError(
+            f"scores must not be NaN, got {int(scores.isnan().sum())} NaN values"
+        )
 
 
 def hard_topk(scores: Tensor, k: int) -> Tensor:

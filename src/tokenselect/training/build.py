@@ -24,6 +24,7 @@ from tokenselect.training.data import (
     build_loader,
     build_test_set,
     build_train_set,
+    ignore_interrupts,
 )
 from tokenselect.training.distributed import (
     Processes,
@@ -238,6 +239,7 @@ def build_trainer(
             batch_size=schedule.batch_size // (processes.count * schedule.accumulation),
             num_workers=recipe.data.workers,
             collate_fn=val.collate,
+            worker_init_fn=ignore_interrupts,
         ),
         epochs=schedule.epochs,
         metadata={

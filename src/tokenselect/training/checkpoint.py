@@ -1,39 +1,92 @@
 """Checkpoints: written whole or not at all, and enough to continue exactly.
 
 A run's folder holds `step-00000120/` folders, each with the weights (`model.safetensors`, any tool
-reads it; its metadata rebuild the model) and the optimizer's state (`training.pt`), and two links,
-`last` and `best`. A folder gets its name only when all of it is on the disk, so a run that is
-killed at any moment leaves a whole checkpoint behind.
+reads it; its metadata rebuild the model) and the rest of the run's state (`training.pt`), and two
+links, `last` and `best`. A folder gets its name only when all of it is on the disk, so a run that
+is killed at any moment leaves a whole checkpoint behind. The newest whole one is what a run goes on
+from; the links only say where it is.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import pickle
 import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from tokenselect.weights import read_weights
 from tokenselect.weights.files import WEIGHTS
 
+logger = logging.getLogger(__name__)
+
 STATE = "training.pt"
-LINKS = ("last", "best")
+DAMAGE = (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError, SafetensorError)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was read whole.
+
+    Attributes:
+        folder: where it is.
+        weights: of the model.
+        metadata: of the weights' file.
+        state: all else that the run needs to continue.
+    """
+
+    folder: Path
+    weights: dict[str, Tensor]
+    metadata: dict[str, Any]
+    state: dict[str, Any]
+
+
+def list_checkpoints(run: Path) -> list[Path]:
+    """List the checkpoints of a run, the newest first, whole or not."""
+    return sorted(run.glob("step-*"), reverse=True)
+
+
+def find_newest(run: Path) -> Checkpoint | None:
+    """Read the newest whole checkpoint of a run; None if it has none at all."""
+    damaged: list[str] = []
+    for folder in list_checkpoints(run):
+        try:
+            weights, metadata = read_weights(folder / WEIGHTS)
+            state = torch.load(folder / STATE, weights_only=True, map_location="cpu")
+        except DAMAGE as error:
+            damaged.append(f"{folder.name}: {describe(error)}")
+            continue
+        if damaged:
+            logger.warning("%s goes on from %s, for %s", run, folder.name, "; ".join(damaged))
+        return Checkpoint(folder, weights, metadata, state)
+    if damaged:
+        raise ValueError(
+            f"{run} has no checkpoint that can be read whole ({'; '.join(damaged)}): nothing in it "
+            "was changed; start another run with --name"
+        )
+    return None
 
 
 def save_checkpoint(
     run: Path,
     step: int,
     *,
-    weights: dict[str, Tensor],
-    state: dict[str, Any],
-    metadata: dict[str, Any],
-    is_best: bool = False,
+    weights: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    best_step: int | None = None,
 ) -> Path:
-    """Write the checkpoint of `step` into `run`, point `last` (and `best`) to it, drop the others.
+    """Write the checkpoint of `step`, point the links, and drop older ones without a link.
 
     Args:
         run: folder of the run.
@@ -41,25 +94,79 @@ def save_checkpoint(
         weights: of the model, on any device.
         state: whatever the loop needs to continue; plain values and tensors.
         metadata: goes into the weights' file, as JSON.
-        is_best: whether `best` shall point here.
+        best_step: step of the checkpoint that `best` shall point to; None for none so far.
     """
-    folder = run / f"step-{step:08d}"
-    if not folder.exists():
-        unfinished = run / f".{folder.name}.{os.getpid()}"
+    folder = run / name_of(step)
+    unfinished = run / f".{folder.name}.{os.getpid()}"
+    try:
+        _write_files(unfinished, weights, state, metadata)
+    except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-        text = {name: json.dumps(value) for name, value in metadata.items()}
-        save_file(tensors, unfinished / WEIGHTS, metadata=text)
-        torch.save(state, unfinished / STATE)
-        for path in (unfinished / WEIGHTS, unfinished / STATE, unfinished):
-            flush(path)
+        raise OSError(
+            f"the checkpoint of step {step} could not be written to {run}: "
+            f"{describe(error)}; those before it are whole, so make room and go on with "
+            "--resume"
+        ) from error
+    if folder.exists():  # the same step, validated since
+        os.replace(unfinished / WEIGHTS, folder / WEIGHTS)
+        os.replace(unfinished / STATE, folder / STATE)
+        unfinished.rmdir()
+    else:
         os.replace(unfinished, folder)
-    for link in LINKS if is_best else LINKS[:1]:
-        point(run / link, folder.name)
-    flush(run)
-    drop_unlinked(run)
+    tidy_checkpoints(run, last=step, best=best_step)
     return folder
+
+
+def _write_files(
+    folder: Path,
+    weights: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    text = {name: json.dumps(value) for name, value in metadata.items()}
+    save_file(tensors, folder / WEIGHTS, metadata=text)
+    sort_metadata(folder / WEIGHTS)
+    torch.save(plain(state), folder / STATE)
+    for path in (folder / WEIGHTS, folder / STATE, folder):
+        flush(path)
+
+
+def sort_metadata(path: Path) -> None:
+    """Sort the metadata of a safetensors file, whose order is random: equal runs, equal files."""
+    with path.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(text) <= length:
+            file.seek(8)
+            file.write(text.ljust(length))
+
+
+def plain(value: Any) -> Any:
+    """Rebuild nested values so that equal states make equal files.
+
+    What was loaded has lists for tuples, and equal texts that are not one object, which pickle
+    would write twice.
+    """
+    if isinstance(value, Mapping):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return sys.intern(value) if isinstance(value, str) else value
+
+
+def describe(error: Exception) -> str:
+    """Give the first line of an error's message, or its kind if it has none."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def name_of(step: int) -> str:
+    """Name the folder of a step's checkpoint."""
+    return f"step-{step:08d}"
 
 
 def flush(path: Path) -> None:
@@ -71,23 +178,22 @@ def flush(path: Path) -> None:
         os.close(handle)
 
 
-def point(link: Path, target: str) -> None:
-    """Let `link` point to its neighbour `target`, at once."""
-    fresh = link.with_name(f".{link.name}.{os.getpid()}")
-    fresh.unlink(missing_ok=True)
-    fresh.symlink_to(target)
-    os.replace(fresh, link)
+def tidy_checkpoints(run: Path, *, last: int, best: int | None) -> None:
+    """Point `last` and `best` to the checkpoints of these steps, and remove older ones.
 
-
-def drop_unlinked(run: Path) -> None:
-    """Remove the checkpoints that neither `last` nor `best` points to, and unfinished ones."""
-    kept = {os.readlink(run / link) for link in LINKS if (run / link).is_symlink()}
-    for folder in [*run.glob("step-*"), *run.glob(".step-*")]:
-        if folder.name not in kept:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def load_state(run: Path) -> dict[str, Any] | None:
-    """Read the state of the run's last checkpoint, or None if it has none yet."""
-    path = run / "last" / STATE
-    return torch.load(path, weights_only=True, map_location="cpu") if path.is_file() else None
+    What is newer than `last` stays: it could not be read, and someone may want to mend it.
+    """
+    for name, step in (("best", best), ("last", last)):
+        if step is not None and (run / name_of(step)).is_dir():
+            fresh = run / f".{name}.{os.getpid()}"
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(name_of(step))
+            os.replace(fresh, run / name)
+    flush(run)
+    kept = {name_of(step) for step in (last, best) if step is not None}
+    older = [folder for folder in list_checkpoints(run) if folder.name < name_of(last)]
+    for path in [*older, *run.glob(".step-*"), *run.glob(".last.*"), *run.glob(".best.*")]:
+        if path.is_symlink():
+            path.unlink()
+        elif path.name not in kept:
+            shutil.rmtree(path, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -204,11 +205,14 @@ class EpochOrder(Sampler[list[int]]):
         """
         if batch_size % (processes * parts):
             raise ValueError(
-                f"batch_size must be a multiple of processes × parts = {processes} × {parts}, "
-                f"got {batch_size}"
+                "schedule.batch_size must be a multiple of the number of processes × "
+                f"schedule.accumulation = {processes} × {parts}, got {batch_size}"
             )
         if length < batch_size:
-            raise ValueError(f"batch_size {batch_size} is larger than the data set ({length})")
+            raise ValueError(
+                f"schedule.batch_size must be at most the number of training clips = {length}, "
+                f"got {batch_size}"
+            )
         self.length, self.batch_size, self.seed = length, batch_size, seed
         self.rank, self.processes, self.parts = rank, processes, parts
         self.epoch = self.first_batch = 0
@@ -276,5 +280,11 @@ def build_loader(
         persistent_workers=workers > 0,
         collate_fn=collate,
         pin_memory=pin_memory,
+        worker_init_fn=ignore_interrupts,
         generator=torch.Generator().manual_seed(0),  # leaves the global generator alone
     )
+
+
+def ignore_interrupts(worker: int) -> None:
+    """Let Ctrl+C reach the training process alone, which then ends its loading processes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

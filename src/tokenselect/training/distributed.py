@@ -31,6 +31,24 @@ class Processes:
         return self.rank == 0
 
 
+def choose_device(name: str | None, local_rank: int = 0) -> torch.device:
+    """Find the device of this process, and try it.
+
+    Args:
+        name: such as "cpu", "cuda" or "cuda:1"; None takes the accelerator if there is one.
+        local_rank: number of this process on its machine.
+    """
+    if name is None:
+        return default_device(local_rank)
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device).cpu()
+    except (RuntimeError, AssertionError, ImportError) as error:
+        reason = next(iter(str(error).splitlines()), "")
+        raise ValueError(f"device must be one of this machine, got {name!r}: {reason}") from None
+    return torch.device("cuda", local_rank) if name == "cuda" else device
+
+
 def default_device(local_rank: int = 0) -> torch.device:
     """Pick this process's accelerator, or the CPU where there is none."""
     if torch.accelerator.is_available():
@@ -48,13 +66,12 @@ def joined_processes(device: str | None = None) -> Iterator[Processes]:
         device: "cpu", "cuda", …; None takes the accelerator if there is one.
     """
     if "RANK" not in os.environ:
-        yield Processes(device=torch.device(device) if device else default_device())
+        yield Processes(device=choose_device(device))
         return
     local_rank = int(os.environ["LOCAL_RANK"])
-    place = torch.device(device) if device else default_device(local_rank)
+    place = choose_device(device, local_rank)
     if place.type == "cuda":
-        torch.cuda.set_device(local_rank)
-        place = torch.device("cuda", local_rank)
+        torch.cuda.set_device(place)
     dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
     try:
         yield Processes(rank=dist.get_rank(), count=dist.get_world_size(), device=place)

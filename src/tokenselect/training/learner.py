@@ -225,6 +225,15 @@ class Learner:
         )
         self.precision.scaler.load_state_dict(state["scaler"])
 
+    def find_non_finite(self) -> str | None:
+        """Name a parameter that holds NaN or an infinity, if there is one."""
+        for name, parameter in unwrap(self.model).named_parameters():
+            values = parameter.detach()
+            values = values.to_local() if hasattr(values, "to_local") else values  # sharded models
+            if not bool(values.isfinite().all()):
+                return name
+        return None
+
     def averaged(self) -> AbstractContextManager[object]:
         """Let the model hold the averaged weights for a while, if there are any."""
         return nullcontext() if self.average is None else self.average.applied(self.model)

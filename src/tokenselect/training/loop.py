@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from torch.utils.data import DataLoader
 
-from tokenselect.training.checkpoint import load_state, save_checkpoint
+from tokenselect.ops.topk_hard import NonFiniteScoresError
+from tokenselect.training.checkpoint import (
+    Checkpoint,
+    list_checkpoints,
+    save_checkpoint,
+    tidy_checkpoints,
+)
 from tokenselect.training.data import ClipSet, EpochOrder
 from tokenselect.training.distributed import main_process_says, wait_for_all
 from tokenselect.training.learner import Learner
 from tokenselect.training.report import RunReport
-from tokenselect.training.step import Batch, NonFiniteLossError
-from tokenselect.weights import read_weights
+from tokenselect.training.step import Batch, NonFiniteError
 
 ADVICE = (
     "Try a lower --schedule.lr, a longer --schedule.warmup_epochs, a smaller "
     "--schedule.clip_norm or --precision fp32. The last checkpoint is from before this step; "
     "resumed unchanged, the run would stop here again."
 )
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best validation so far."""
+
+    top1: float
+    epoch: int
+    step: int
 
 
 @dataclass(kw_only=True)
@@ -44,7 +62,8 @@ class Trainer:
         checkpoint_seconds: time between checkpoints within an epoch.
         checkpoint_steps: steps between them, too, if given.
         step: optimizer steps taken.
-        best: highest top1 so far.
+        finished: epochs that are over, with their validation.
+        best: None before the first validation.
     """
 
     folder: Path
@@ -59,52 +78,68 @@ class Trainer:
     checkpoint_seconds: float = 600
     checkpoint_steps: int | None = None
     step: int = 0
-    best: float = float("-inf")
-
-    def __post_init__(self) -> None:
-        if self.validate_every < 1:
-            raise ValueError(f"validate_every must be 1 epoch or more, got {self.validate_every}")
+    finished: int = 0
+    best: Best | None = None
 
     @property
     def total_steps(self) -> int:
         """Steps of the whole run."""
         return self.epochs * self.order.batches_per_epoch
 
-    def resume(self) -> bool:
-        """Go to where the run's last checkpoint was written, if there is one."""
-        state = load_state(self.folder)
-        if state is None:
-            return False
-        weights, _ = read_weights(self.folder / "last")
-        self.learner.restore(weights, state["learner"])
-        self.step, self.best = state["step"], state["best"]
-        return True
+    def restore(self, found: Checkpoint) -> None:
+        """Go to where a checkpoint was written."""
+        state, per_epoch = found.state, self.order.batches_per_epoch
+        before = state.get("steps_per_epoch", per_epoch)
+        if before != per_epoch:
+            raise ValueError(
+                f"{self.folder} was begun with {before} steps an epoch and would go on with "
+                f"{per_epoch} ({len(self.clips)} training clips, schedule.batch_size "
+                f"{self.order.batch_size}): resume it with the data and batch size it had"
+            )
+        self.learner.restore(found.weights, state["learner"])
+        self.step, self.best = state["step"], read_best(state, self.folder, per_epoch)
+        # Version 0.1 did not say whether the last epoch was validated: it is validated again.
+        self.finished = state.get("finished", max(self.step - 1, 0) // per_epoch)
+        wait_for_all()
+        if self.learner.processes.is_main:
+            best_step = None if self.best is None else self.best.step
+            tidy_checkpoints(self.folder, last=self.step, best=best_step)
 
     def run(self) -> dict[str, float]:
         """Train to the end; return the figures of the last validation."""
         is_main = self.learner.processes.is_main
         figures: dict[str, float] = {}
-        with RunReport(
-            self.folder, total_steps=self.total_steps, step=self.step, enabled=is_main
-        ) as report:
-            per_epoch = self.order.batches_per_epoch
-            for epoch in range(self.step // per_epoch, self.epochs):
-                self.train_epoch(epoch, report)
+        with (
+            RunReport(
+                self.folder,
+                total_steps=self.total_steps,
+                step=self.step,
+                epoch=self.finished,
+                enabled=is_main,
+            ) as report,
+            Interruption(report) as interruption,
+        ):
+            for epoch in range(self.finished, self.epochs):
+                self.train_epoch(epoch, report, interruption)
                 figures = self.finish_epoch(epoch, report)
+                if self.finished < self.epochs:
+                    self.stop_if_asked(interruption)
         return figures
 
-    def train_epoch(self, epoch: int, report: RunReport) -> None:
+    def train_epoch(self, epoch: int, report: RunReport, interruption: Interruption) -> None:
         """Take the steps of an epoch that are still to be taken."""
         self.order.epoch = epoch
         self.order.first_batch = self.step - epoch * self.order.batches_per_epoch
+        if self.order.first_batch == self.order.batches_per_epoch:
+            return
         self.clips.set_epoch(epoch)
         recent: deque[float] = deque(maxlen=5)
         saved = time.monotonic()
         for parts in grouped(self.loader, self.order.parts):
             try:
                 done = self.learner.learn(parts, self.step)
-            except NonFiniteLossError as error:
-                raise NonFiniteLossError(self.explain(error, epoch, recent)) from None
+            except NonFiniteError as error:
+                raise NonFiniteError(self.explain(error, recent)) from None
             recent.append(done.loss)
             figures = self.learner.figures(self.step)
             self.step += 1
@@ -118,8 +153,9 @@ class Trainer:
                 **figures,
             )
             if self.is_checkpoint_due(saved):
-                self.save(is_best=False)
+                self.save()
                 saved = time.monotonic()
+            self.stop_if_asked(interruption)
 
     def is_checkpoint_due(self, saved: float) -> bool:
         """Decide, the same in all processes, whether to write a checkpoint within the epoch."""
@@ -127,46 +163,118 @@ class Trainer:
             return True
         return main_process_says(time.monotonic() - saved > self.checkpoint_seconds)
 
+    def stop_if_asked(self, interruption: Interruption) -> None:
+        """End the run with a checkpoint if the user wants it to."""
+        if main_process_says(interruption.is_asked):
+            self.save()
+            raise KeyboardInterrupt
+
     def finish_epoch(self, epoch: int, report: RunReport) -> dict[str, float]:
         """Validate if it is time to, report and write a checkpoint."""
-        if (epoch + 1) % self.validate_every and epoch + 1 < self.epochs:
-            self.save(is_best=False)
+        self.check_weights()
+        self.finished = epoch + 1
+        if self.finished % self.validate_every and self.finished < self.epochs:
+            self.save()
             return {}
-        figures = self.learner.validate(self.val_loader, num_classes=len(self.clips.class_names))
+        try:
+            figures = self.learner.validate(
+                self.val_loader, num_classes=len(self.clips.class_names)
+            )
+        except NonFiniteScoresError as error:
+            raise NonFiniteError(self.explain(error, ())) from None
         replaced = self.clips.count_replaced()
         report.write("val", step=self.step, epoch=epoch, replaced_videos=replaced, **figures)
         shown = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
         broken = f"  ({replaced} broken videos replaced so far)" if replaced else ""
         report.say(f"epoch {epoch}: {shown}{broken}")
-        is_best = figures["top1"] > self.best
-        self.best = max(self.best, figures["top1"])
-        self.save(is_best=is_best)
+        if self.best is None or figures["top1"] > self.best.top1:
+            self.best = Best(figures["top1"], epoch, self.step)
+        self.save()
         report.restart_clock()
         return figures
 
-    def save(self, *, is_best: bool) -> None:
+    def save(self) -> None:
         """Write a checkpoint of the position that the run has reached."""
+        self.check_weights()
         weights, learned = self.learner.weights(), self.learner.state()
+        best = {} if self.best is None else {"best_top1": self.best.top1}
         if self.learner.processes.is_main:
             save_checkpoint(
                 self.folder,
                 self.step,
                 weights=weights,
-                state={"learner": learned, "step": self.step, "best": self.best},
-                metadata=self.metadata | {"step": self.step, "best_top1": self.best},
-                is_best=is_best,
+                state={
+                    "learner": learned,
+                    "step": self.step,
+                    "finished": self.finished,
+                    "best": None if self.best is None else asdict(self.best),
+                    "steps_per_epoch": self.order.batches_per_epoch,
+                },
+                metadata=self.metadata | {"step": self.step} | best,
+                best_step=None if self.best is None else self.best.step,
             )
         wait_for_all()
 
-    def explain(self, error: Exception, epoch: int, recent: Iterable[float]) -> str:
+    def check_weights(self) -> None:
+        """Refuse to go on with weights that are not finite."""
+        broken = self.learner.find_non_finite()
+        if broken is not None:
+            error = NonFiniteError(f"{broken} holds values that are not finite")
+            raise NonFiniteError(self.explain(error, ()))
+
+    def explain(self, error: Exception, recent: Iterable[float]) -> str:
         """Say where the loss failed, what went before, and what may help."""
-        before = ", ".join(f"{loss:.4g}" for loss in recent) or "none in this process"
+        before = ", ".join(f"{loss:.4g}" for loss in recent)
         figures = self.learner.figures(self.step)
         values = ", ".join(f"{name} {value:.3g}" for name, value in figures.items())
-        return (
-            f"{error} at step {self.step} (epoch {epoch}), {values}; losses before: {before}. "
-            + ADVICE
+        epoch = self.step // self.order.batches_per_epoch
+        losses = f"; losses before: {before}" if before else ""
+        return f"{error} at step {self.step} (epoch {epoch}), {values}{losses}. {ADVICE}"
+
+
+def read_best(state: dict[str, Any], run: Path, steps_per_epoch: int) -> Best | None:
+    """Read the best validation of a run's state, of this version or of 0.1."""
+    best = state["best"]
+    if isinstance(best, dict):
+        return Best(**best)
+    if best is None or best == float("-inf"):
+        return None
+    oldest = list_checkpoints(run)[-1].name  # 0.1 keeps the last and the best, and no others
+    name = os.readlink(run / "best") if (run / "best").is_symlink() else oldest
+    step = int(name.removeprefix("step-"))
+    return Best(best, (step - 1) // steps_per_epoch, step)
+
+
+class Interruption:
+    """Catches Ctrl+C and the end of a job, so that a run stops between two steps.
+
+    The first signal asks for the stop, the second one stops at once. Only the main thread of a
+    process can catch signals; in another one nothing changes.
+    """
+
+    def __init__(self, report: RunReport) -> None:
+        self.report = report
+        self.is_asked = False
+        self.before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self.before[number] = signal.signal(number, self.ask)
+        return self
+
+    def ask(self, number: int, frame: FrameType | None) -> None:
+        """Ask for the stop, or stop."""
+        if self.is_asked:
+            raise KeyboardInterrupt
+        self.is_asked = True
+        self.report.say(
+            "stopping after this step or validation, with a checkpoint; once more stops at once"
         )
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
 
 
 def grouped(parts: Iterable[Batch], size: int) -> Iterator[list[Batch]]:

@@ -39,13 +39,6 @@ class LrSchedule:
     warmup_start: float = 0.0
     end: float = 0.0
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.warmup_steps <= self.total_steps:
-            raise ValueError(
-                f"warmup_steps must be in [0, total_steps = {self.total_steps}], "
-                f"got {self.warmup_steps}"
-            )
-
     def at(self, step: int) -> float:
         """Give the learning rate of step `step`, counted from 0."""
         if step < self.warmup_steps:

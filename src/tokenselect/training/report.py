@@ -21,8 +21,24 @@ class RunReport:
     Used as a context: the progress bar ends with it, whatever happens.
     """
 
-    def __init__(self, folder: Path, *, total_steps: int, step: int = 0, enabled: bool = True):
-        """Continue the metrics of a run after `step` steps, dropping lines of later ones."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        total_steps: int,
+        step: int = 0,
+        epoch: int = 0,
+        enabled: bool = True,
+    ):
+        """Continue the metrics of a run after `step` steps, dropping lines of later ones.
+
+        Args:
+            folder: of the run.
+            total_steps: of the whole run.
+            step: steps that were taken before.
+            epoch: epochs that were finished before, with their validation.
+            enabled: whether this process reports.
+        """
         self.enabled = enabled
         self.console = Console(stderr=True, quiet=not enabled)
         self.progress = Progress(
@@ -40,7 +56,7 @@ class RunReport:
         self.path = folder / METRICS
         if enabled:
             folder.mkdir(parents=True, exist_ok=True)
-            keep_until(self.path, step)
+            keep_until(self.path, step, epoch)
         self.board = open_board(folder) if enabled else None
         self._clock, self._clips = time.perf_counter(), 0
 
@@ -101,19 +117,21 @@ def describe(figures: dict[str, float]) -> str:
     return "  ".join(shown)
 
 
-def keep_until(path: Path, step: int) -> None:
-    """Drop the lines after `step`: a resumed run takes those steps again."""
+def keep_until(path: Path, step: int, epoch: int) -> None:
+    """Drop what comes after `step` and finished epochs: a resumed run does that again."""
     if not path.exists():
         return
-    lines = [line for line in path.read_text().splitlines() if _step_of(line) <= step]
+    lines = [line for line in path.read_text().splitlines() if is_before(line, step, epoch)]
     path.write_text("".join(f"{line}\n" for line in lines))
 
 
-def _step_of(line: str) -> float:
+def is_before(line: str, step: int, epoch: int) -> bool:
+    """Tell whether a line of the metrics stays; one that a killed run did not finish does not."""
     try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError):  # the line that a killed run did not finish
-        return float("inf")
+        values = json.loads(line)
+        return values["step"] <= step and (values["kind"] != "val" or values["epoch"] < epoch)
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def open_board(folder: Path) -> Any:

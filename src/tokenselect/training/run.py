@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
 import torch
 import yaml
 
 from tokenselect.training.build import Changes, build_trainer
-from tokenselect.training.checkpoint import load_state
+from tokenselect.training.checkpoint import Checkpoint, find_newest, list_checkpoints
 from tokenselect.training.distributed import joined_processes, wait_for_all
-from tokenselect.training.recipe import Recipe
+from tokenselect.training.recipe import Recipe, recipe_from_dict
+
+logger = logging.getLogger(__name__)
+
+FIXED = (  # what the weights of a run depend on
+    *("model.name", "model.plan", "model.budgets", "model.method", "model.scorer"),
+    *("model.tokenwise", "data.frames", "data.size", "data.num_classes", "schedule.batch_size"),
+)
+FREE = (  # what no weights depend on, or only the first ones
+    *("name", "runs", "device", "threads", "strategy", "validate_every", "checkpoint_minutes"),
+    *("checkpoint_steps", "data.root", "data.workers", "data.cache", "model.weights"),
+    *("model.compile", "model.activation_checkpointing"),
+)
 
 
 def train(
@@ -26,19 +43,77 @@ def train(
     """
     if recipe.threads is not None:
         torch.set_num_threads(recipe.threads)
+    folder = recipe.folder
     with joined_processes(recipe.device) as processes:
-        has_begun = load_state(recipe.folder) is not None
-        if has_begun and not resume:
+        if list_checkpoints(folder) and not resume:
             raise FileExistsError(
-                f"{recipe.folder} holds a run already: continue it with --resume, or give this "
+                f"{folder} holds a run already: continue it with --resume, or give this "
                 "one another --name"
             )
-        trainer = build_trainer(recipe, processes, is_new=not has_begun, changes=changes)
-        if resume:
-            trainer.resume()
+        found = find_newest(folder) if resume else None
+        if found is not None:
+            check_resumed(recipe, found)
+        trainer = build_trainer(recipe, processes, is_new=found is None, changes=changes)
+        if found is not None:
+            check_classes(found, trainer.clips.class_names)
+            trainer.restore(found)
         wait_for_all()
         if processes.is_main:
-            recipe.folder.mkdir(parents=True, exist_ok=True)
-            text = yaml.safe_dump(recipe.to_dict(), sort_keys=False)
-            (recipe.folder / "recipe.yaml").write_text(text)
-        return trainer.run()
+            write_recipe(recipe, folder)
+        try:
+            return trainer.run()
+        except KeyboardInterrupt:
+            logger.warning(
+                "stopped at step %d of %d; go on with: tokenselect train %s --resume",
+                *(trainer.step, trainer.total_steps, folder / "recipe.yaml"),
+            )
+            raise
+
+
+def write_recipe(recipe: Recipe, folder: Path) -> None:
+    """Keep the recipe with all overrides beside the checkpoints."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(recipe.to_dict(), sort_keys=False)
+    (folder / "recipe.yaml").write_text(text, encoding="utf-8")
+
+
+def check_resumed(recipe: Recipe, found: Checkpoint) -> None:
+    """Refuse to resume with another model; say what else has changed since the checkpoint."""
+    if "recipe" not in found.metadata:
+        raise ValueError(f"{found.folder} holds no recipe: it cannot be resumed")
+    before = flatten(recipe_from_dict(found.metadata["recipe"]).to_dict())
+    now = flatten(recipe.to_dict())
+    changed = [key for key in now if now[key] != before.get(key) and key not in FREE]
+    for key in changed:
+        if key in FIXED:
+            raise ValueError(
+                f"{recipe.folder} was begun with {key} {before[key]}, and the recipe says "
+                f"{now[key]}: resume it with --{key} {before[key]}, or start another run with "
+                "--name"
+            )
+    if changed:
+        listed = ", ".join(f"{key} {before.get(key)} → {now[key]}" for key in changed)
+        logger.warning("changed since the run began, and used from here on: %s", listed)
+
+
+def check_classes(found: Checkpoint, class_names: Sequence[str]) -> None:
+    """Refuse to resume with other classes than those of the checkpoint."""
+    before = found.metadata.get("class_names", [])
+    for old, new in zip(before, class_names, strict=False):
+        if old != new:
+            raise ValueError(f"{found.folder} knows a class {old!r} where the data have {new!r}")
+    if len(before) != len(class_names):
+        raise ValueError(
+            f"{found.folder} knows {len(before)} classes, and the data have {len(class_names)}"
+        )
+
+
+def flatten(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Write nested values with dotted keys: {"schedule.epochs": 5}."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{above}{key}.")
+        else:
+            flat[f"{above}{key}"] = value
+    return flat

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,13 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from tokenselect.ops.topk_hard import NonFiniteScoresError
 from tokenselect.training.distributed import sum_over_processes, synchronizing
 
 Batch = tuple[Tensor, Tensor]
 
 
-class NonFiniteLossError(RuntimeError):
-    """The loss was NaN or infinite; the weights are those of the last good step."""
+class NonFiniteError(ValueError):
+    """Scores, loss, gradient or weights are NaN or infinite; nothing of that step is kept."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def train_step(
     for number, (clips, targets) in enumerate(parts, start=1):
         with synchronizing(model, enabled=number == len(parts)):
             with precision.autocast():
-                logits = model(clips)
+                logits = run_forward(model, clips)
             loss = F.cross_entropy(logits.float(), targets)
             precision.scaler.scale(loss * (len(clips) / num_clips)).backward()
         with torch.no_grad():
@@ -90,19 +92,29 @@ def train_step(
             totals[:2] += found
     totals[2] = num_clips
     loss_sum, correct, count = sum_over_processes(totals).tolist()
-    if not torch.isfinite(torch.tensor(loss_sum)):
-        raise NonFiniteLossError(f"loss is {loss_sum / count}")
+    if not math.isfinite(loss_sum):
+        raise NonFiniteError(f"loss is {loss_sum / count}")
     norm = update(model, optimizer, precision, clip_norm)
     return StepReport(loss_sum / count, correct / count, norm, int(count))
+
+
+def run_forward(model: nn.Module, clips: Tensor) -> Tensor:
+    """Run a model; scores of its selectors that are NaN fail as a loss does that is NaN."""
+    try:
+        return model(clips)
+    except NonFiniteScoresError as error:
+        raise NonFiniteError(str(error)) from None
 
 
 def update(
     model: nn.Module, optimizer: Optimizer, precision: Precision, clip_norm: float | None
 ) -> float:
-    """Clip, step, and return the norm that the gradient had."""
+    """Clip, step, and return the norm that the gradient had; one that is not finite is refused."""
     precision.scaler.unscale_(optimizer)
     norm = nn.utils.clip_grad_norm_(model.parameters(), clip_norm or float("inf"))
+    size = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)  # sharded models
+    if not math.isfinite(size) and not precision.scaler.is_enabled():  # which skips such a step
+        raise NonFiniteError(f"the gradient's norm is {size}")
     precision.scaler.step(optimizer)
     precision.scaler.update()
-    full = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # sharded models
-    return float(full)
+    return size
