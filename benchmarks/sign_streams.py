@@ -20,7 +20,7 @@ from rich.progress import track
 from torch import Tensor
 
 from tokenselect.data import open_video, write_video
-from tokenselect.data.annotation_table import matches
+from tokenselect.data.annotations import matches
 from tokenselect.data.transforms import resize
 
 ANSWERS = "23-61:2"

@@ -1,13 +1,14 @@
 """Annotation formats: tiny copies of each, and the real files where they lie beside the project."""
 
+import contextlib
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from tokenselect.data import Sample, TableLayout, read_annotations
-from tokenselect.data.annotation_table import matches
-from tokenselect.data.annotations import sniff_format
+from tokenselect.data.annotations import matches, sniff_format
 from tokenselect.data.labels import read_class_names
 
 BESIDE = [folder / "shared" / "data" for folder in Path(__file__).parents]
@@ -53,6 +54,10 @@ GESTURES_LAYOUT = TableLayout(
 )
 
 
+def repr_start(text: str) -> str:
+    return repr(text[:2])
+
+
 def write(path: Path, content: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
@@ -95,7 +100,9 @@ def test_class_names_of_a_file_set_the_order(tmp_path):
 
 def test_an_unknown_label_is_named(tmp_path):
     names = write(tmp_path / "names.txt", "zumba\nabseiling\n")
-    with pytest.raises(ValueError, match="not among the 2 class names, such as 'air drumming'"):
+    with pytest.raises(
+        ValueError, match="class 'air drumming', not among the 2 class names: zumba, abseiling"
+    ):
         read_annotations(write(tmp_path / "val.csv", KINETICS), class_names=names)
 
 
@@ -196,6 +203,141 @@ def test_a_folder_of_class_folders(tmp_path):
 )  # fmt: skip
 def test_files_of_class_names(tmp_path, content, name):
     assert read_class_names(write(tmp_path / name, content)) == ["a", "b c"]
+
+
+PARTS = {"train": "abc", "val": "ac", "test": "b"}
+
+
+@pytest.fixture(name="parts")
+def folders_with_parts(tmp_path) -> Path:
+    for part, classes in PARTS.items():
+        for name in classes:
+            write(tmp_path / part / name / "1.mp4", "")
+    return tmp_path
+
+
+def test_a_class_folder_that_a_part_lacks_shifts_no_label(parts):
+    names = read_annotations(parts / "train").class_names
+    val = read_annotations(parts / "val", class_names=names)
+    assert [sample.label for sample in val.samples] == [0, 2] and val.class_names == names
+
+
+def test_a_renamed_class_folder_is_an_error(parts):
+    (parts / "val" / "c").rename(parts / "val" / "C major")
+    with pytest.raises(
+        ValueError, match=r"val has the class 'C major', not among the 3 .*: a, b, c"
+    ):
+        read_annotations(parts / "val", class_names=["a", "b", "c"])
+
+
+def test_parts_are_not_taken_for_classes(parts):
+    with pytest.raises(ValueError, match=r"holds the parts train, val and test, not classes"):
+        read_annotations(parts)
+    (parts / "other").mkdir()
+    write(parts / "other" / "1.mp4", "")
+    assert read_annotations(parts).class_names == ["other", "test", "train", "val"]
+
+
+def test_classes_that_differ_by_case_alone_stay_apart(tmp_path):
+    for name in ("Run", "run"):
+        write(tmp_path / name / "1.mp4", "")
+    found = read_annotations(tmp_path)
+    assert [sample.label for sample in found.samples] == [0, 1]
+    with pytest.raises(ValueError, match="class 'RUN'"):
+        read_annotations(write(tmp_path / "list.csv", "path,label\n1.mp4,RUN\n"),
+                         class_names=["Run", "run"])  # fmt: skip
+
+
+def test_two_classes_of_one_name_are_an_error(tmp_path):
+    names = write(tmp_path / "names.txt", "zumba\nzumba\n")
+    with pytest.raises(ValueError, match="two classes are called 'zumba'"):
+        read_annotations(write(tmp_path / "val.txt", "a.mp4 0\n"), class_names=names)
+
+
+def test_a_class_name_that_cannot_be_saved_is_an_error(tmp_path):
+    (tmp_path / os.fsdecode(b"caf\xe9")).mkdir()
+    write(tmp_path / os.fsdecode(b"caf\xe9") / "1.mp4", "")
+    with pytest.raises(ValueError, match=r"class name .* is not plain text"):
+        read_annotations(tmp_path)
+
+
+def test_names_of_a_table_are_matched_by_name(tmp_path):
+    path = write(tmp_path / "clips.tsv", LSA)
+    layout = TableLayout(names="sign", where={"signer": "9"})
+    found = read_annotations(path, table=layout, class_names=["Country", "Argentina", "Uruguay"])
+    assert [sample.label for sample in found.samples] == [0]
+    with pytest.raises(ValueError, match="class '25', not among the 1 class names: Argentina"):
+        read_annotations(path, table=layout, class_names=["Argentina"])
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [(KINETICS, "val.csv"), (LSA, "clips.tsv"), (UCF101, "list.txt"), (json.dumps(SSV2), "v.json"),
+     ("a.mp4 1\nb.mp4 0\n", "list.txt")],
+)  # fmt: skip
+def test_a_byte_order_mark_changes_nothing(tmp_path, content, name):
+    plain = read_annotations(write(tmp_path / name, content))
+    (tmp_path / name).write_text(content, encoding="utf-8-sig")
+    assert read_annotations(tmp_path / name) == plain
+    names = write(tmp_path / "names.txt", "")
+    names.write_text("zumba\nrun\n", encoding="utf-8-sig")
+    assert read_class_names(names) == ["zumba", "run"]
+
+
+def test_only_newlines_end_a_line(tmp_path):
+    names = ["a\u2028b.mp4", "c\x0bd.mp4", "e\x85f.mp4", os.fsdecode(b"caf\xe9.mp4")]
+    path = tmp_path / "train.txt"
+    path.write_bytes(os.fsencode("".join(f"{name} 0\r\n" for name in names)))
+    assert [Path(s.path).name for s in read_annotations(path).samples] == names
+
+
+BROKEN = {
+    "kinetics without an end": (
+        "val.csv",
+        KINETICS.replace("time_end", "end"),
+        "no column time_end",
+    ),
+    "kinetics with a bad time": (
+        "val.csv",
+        KINETICS.replace("417", "soon"),
+        "line 2: expected a who",
+    ),
+    "a label_id of two names": ("val.csv", KINETICS.replace("0,0", "0,1"), "label_id 1 has two"),
+    "a huge label_id": ("val.csv", KINETICS.replace("0,1\n", "0,20000000\n"), "below 100,000"),
+    "a huge label": ("list.txt", "a.mp4 1\nb.mp4 20000000\n", "line 2: label 20000000 is too la"),
+    "a label of 5000 digits": ("list.txt", "a.mp4 1\nb.mp4 " + "9" * 5000, "line 2: expected"),
+    "a row cut short": ("clips.tsv", "path\tlabel\na.mp4\n", None),
+    "a field without end": ("clips.csv", 'path,label\n"' + "x" * 140_000, "line 2: field larger"),
+    "json cut short": ("val.json", '[{"id": "5"', "val.json is not valid JSON"),
+    "json of another kind": ("val.json", '["a", "b"]', 'a list of entries with an "id"'),
+    "json too deep": ("val.json", "[" * 100_000, "val.json is not valid JSON"),
+    "utf-16": ("list.txt", "a.mp4 1\n".encode("utf-16"), "list.txt is UTF-16"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_what_is_wrong_is_said_with_the_file(tmp_path, kind):
+    name, content, message = BROKEN[kind]
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    if message is None:
+        assert read_annotations(path).samples[0].label is None
+        return
+    with pytest.raises(ValueError, match=message) as error:
+        read_annotations(path)
+    assert name in str(error.value) and len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize("filler", [" " * 30_000, "9 " * 15_000, "a," * 15_000], ids=repr_start)
+@pytest.mark.parametrize("ending", ["x", " 1", "-"])
+def test_a_long_line_takes_steps_in_proportion(tmp_path, filler, ending):
+    """A search that backtracks needs minutes here: the timeout of the suite ends it."""
+    path = write(tmp_path / "list.txt", f"a.mp4 1\nb{filler}{ending}\n")
+    with contextlib.suppress(ValueError):
+        read_annotations(path)
+    with contextlib.suppress(ValueError):
+        read_annotations(write(tmp_path / "first.txt", f"b{filler}{ending}\n"))
+    read_class_names(path)
 
 
 def test_what_cannot_be_told_is_to_be_named(tmp_path):

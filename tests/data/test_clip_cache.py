@@ -1,8 +1,10 @@
 """Decoded clips on disk: the same frames, written once, bounded, safe to lose."""
 
+import errno
 import logging
 import os
 import shutil
+import weakref
 
 import pytest
 import torch
@@ -91,14 +93,70 @@ def test_a_cache_that_fills_up_takes_what_still_fits(tmp_path):
     assert len(os.listdir(cache.folder)) == 2 and cache.num_bytes <= 70_000
 
 
-def test_what_fails_while_writing_leaves_nothing(video, cache, monkeypatch):
+def test_a_full_disk_leaves_nothing_and_says_so_once(video, tmp_path, cache, monkeypatch, caplog):
     def fail(*arguments):
-        raise OSError("no space left")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="no space left"):
-        cache.open(video)
+    other = str(tmp_path / "other.mp4")
+    write_video(other, numbered_clip(9))
+    for path in (video, other, video):
+        source = cache.open(path)
+        assert isinstance(source, VideoReader) and read_numbers(source.read([7])) == [7]
+    assert caplog.text.count("cannot be written (No space left on device)") == 1
     assert os.listdir(cache.folder) == []
+
+
+def test_a_folder_that_cannot_be_made_is_done_without(video, tmp_path, caplog):
+    (tmp_path / "taken").write_text("a file")
+    source = ClipCache(tmp_path / "taken").open(video)
+    assert read_numbers(source.read([7])) == [7] and "cannot be written" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:-9],
+        lambda content: b"",
+        lambda content: b"not an array" + content,
+        lambda content: content.replace(b"'|u1'", b"'|i1'"),
+        lambda content: content.replace(b"(70, 48, 64, 3)", b"(71, 48, 64, 3)"),
+    ],
+    ids=["half", "without its end", "empty", "no array", "another type", "more frames"],
+)
+def test_a_damaged_file_is_written_again(video, cache, caplog, damage):
+    whole = cache.open(video).read([69])
+    file = cache.file_of(video)
+    content = file.read_bytes()
+    assert damage(content) != content
+    file.write_bytes(damage(content))
+    assert torch.equal(cache.open(video).read([69]), whole)
+    assert file.read_bytes() == content and caplog.text.count("is damaged") == 1
+
+
+def test_one_warning_tells_of_many_damaged_files(video, tmp_path, cache, caplog):
+    for number in range(3):
+        path = tmp_path / f"{number}.mp4"
+        write_video(path, numbered_clip(9))
+        cache.open(str(path))
+        cache.file_of(str(path)).write_bytes(b"")
+        cache.open(str(path))
+    assert caplog.text.count("is damaged") == 1
+
+
+def test_writing_holds_one_frame_at_a_time(video, cache, monkeypatch):
+    held = []
+
+    def stream(self, numbers):
+        for number, frame in decode(self, numbers):
+            held.append(weakref.ref(frame))
+            assert sum(reference() is not None for reference in held) <= 2  # and the last one
+            yield number, frame
+
+    decode = VideoReader.stream
+    monkeypatch.setattr(VideoReader, "stream", stream)
+    assert cache.open(video).num_frames == 70 and len(held) > 70
 
 
 def test_a_missing_video_is_a_video_error(tmp_path, cache):

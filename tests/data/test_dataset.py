@@ -10,6 +10,7 @@ from tests.data.numbered_frames import numbered_clip
 from tokenselect.data import (
     NO_LABEL,
     EvalTransform,
+    FramesInMemory,
     Sample,
     SegmentSampler,
     StrideSampler,
@@ -147,15 +148,13 @@ def test_an_empty_set_is_refused():
 def test_a_part_of_a_video_is_sampled_as_if_it_were_the_whole(caplog):
     read = []
 
-    class Spy:
-        num_frames = 13
+    class Spy(FramesInMemory):
+        def __init__(self):
+            super().__init__(numbered_clip(13, 16, 16), fps=5, name="a.mp4")
 
-        def read(self, frames):
-            read.extend(frames)
-            return torch.zeros(len(frames), 3, 16, 16, dtype=torch.uint8)
-
-        def close(self):
-            pass
+        def stream(self, numbers):
+            read.extend(numbers)
+            return super().stream(numbers)
 
     part = [Sample("a.mp4", 0, span=(5, 11))]
     settings = {"transform": EvalTransform(16), "open_source": lambda path: Spy()}

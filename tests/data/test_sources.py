@@ -10,11 +10,11 @@ from PIL import Image
 from tokenselect.data import VideoError, write_video
 from tokenselect.data.sources import (
     NUM_SAMPLES,
-    download,
+    download_video,
     find_videos,
     open_sample,
-    record,
     record_camera,
+    record_stream,
     write_samples,
 )
 
@@ -108,7 +108,7 @@ def test_what_goes_wrong_on_the_network_is_one_line(address, tmp_path):
     with pytest.raises(VideoError, match="cannot be downloaded"):
         find_videos(["http://127.0.0.1:9/x.mp4"])[0].open()
     with pytest.raises(VideoError, match="is larger than 0 MB"):
-        download(f"{address}/a.mp4", tmp_path, tell=print, max_bytes=10)
+        download_video(f"{address}/a.mp4", tmp_path, tell=print, max_bytes=10)
 
 
 def test_a_camera_that_is_not_there_is_one_line():
@@ -118,5 +118,5 @@ def test_a_camera_that_is_not_there_is_one_line():
 
 def test_recording_stops_when_its_time_is_over(folder):
     with av.open(str(folder / "a.mp4")) as container:
-        source = record(container, 0.5, name="camera 0", tell=lambda _: None)
+        source = record_stream(container, 0.5, name="camera 0", tell=lambda _: None)
     assert source.num_frames == 3 and source.fps == pytest.approx(4)

@@ -12,7 +12,7 @@ from torch import nn
 from tokenselect.checkpoints import info_of, load_model, method_of, plan_of, weights_digest
 from tokenselect.cli.predict import best_device, choose_source
 from tokenselect.data import parse_views
-from tokenselect.data.frame_folder import list_videos
+from tokenselect.data.frame_folder import walk_videos
 from tokenselect.inference.bulk import Reading, on_ray, on_this_machine
 from tokenselect.inference.rows import Summary, classify_videos
 
@@ -95,7 +95,7 @@ def find_files(words: list[str]) -> list[str]:
         if path.suffix == ".txt" and path.is_file():
             found += [line.strip() for line in path.read_text().splitlines() if line.strip()]
         elif path.is_dir():
-            found += list_videos(path)
+            found += walk_videos(path)
         elif path.is_file():
             found.append(word)
         else:

@@ -1,9 +1,6 @@
 """`tokenselect data check`: read every video of a data set and report what is wrong."""
 
-import json
-import os
-from collections import Counter
-from statistics import median
+import json as json_format
 from typing import Any
 
 from rich.console import Console
@@ -11,18 +8,22 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tokenselect.data.annotation_table import TableLayout
-from tokenselect.data.annotations import read_annotations
+from tokenselect.data.annotations import TableLayout, read_annotations
 from tokenselect.data.check import (
+    CheckedVideo,
     Problem,
-    Reading,
+    check_videos,
     count_kinds,
+    describe_set,
     find_duplicates,
+    find_unknown_classes,
     find_unlisted,
-    read_samples,
+    note_classes,
 )
-from tokenselect.data.frame_folder import list_videos
-from tokenselect.data.labels import SampleList
+from tokenselect.data.frame_folder import walk_videos
+from tokenselect.data.frame_source import printable
+from tokenselect.data.labels import SampleList, shorten
+from tokenselect.data.split import find_parts
 
 SHOWN = 50  # problems in the table; JSON has them all
 
@@ -34,56 +35,70 @@ def check(
     class_names: str | None = None,
     table: TableLayout | None = None,
     min_frames: int = 16,
+    cache_short_side: int = 96,
     workers: int | None = None,
     quick: bool = False,
     json: bool = False,
 ) -> None:
-    """Read every video and report missing, broken, too short, duplicate and unlabelled ones.
+    """Read every video; report what is missing, broken, too short, listed twice or unlabelled.
 
-    Ends with exit code 1 if there is anything to report.
+    The parts of a data set are compared: their classes and counts, videos in two of them. Ends
+    with exit code 1 if there is anything to mend.
 
     Args:
-        dataset: annotation file, or folder of class folders.
+        dataset: folder of class folders, or of train/val/test folders of them, or of annotation
+            files; an annotation file.
         root: folder that the paths of the annotations start from; the file's own if not given.
         annotation_format: folder, kinetics, list, ssv2, table or ucf101; told from the content if
             not given.
         class_names: file with the names of the classes, where the format does not say them.
         table: columns and rows of a table, for example --table.where.signer 1-7.
         min_frames: a video with fewer is too short.
+        cache_short_side: of the frames in a cache, to say how much disk it will take.
         workers: videos read at once; as many as there are cores if not given.
         quick: read the list of frames and the first frame of each video only.
         json: print JSON instead of tables.
     """
-    found = read_annotations(
-        dataset,
-        root=root,
-        annotation_format=annotation_format,
-        class_names=class_names,
-        table=table,
-    )
-    readings = read_with_progress(found, min_frames=min_frames, quick=quick, workers=workers)
-    problems = [problem for reading in readings for problem in reading.problems]
-    problems += find_duplicates(readings)
-    if os.path.isdir(dataset):
-        problems += find_unlisted(list_videos(dataset), found.samples)
-    report = summarize(found, readings, problems)
+    paths = find_parts(dataset)
+    parts = {
+        part: read_annotations(
+            path,
+            root=root,
+            annotation_format=annotation_format,
+            class_names=class_names,
+            table=table,
+        )
+        for part, path in paths.items()
+    }
+    videos = check_with_progress(parts, min_frames=min_frames, quick=quick, workers=workers)
+    problems = [problem for video in videos for problem in video.problems]
+    problems += find_duplicates(videos) + find_unknown_classes(parts)
+    if all(path.is_dir() for path in paths.values()):
+        problems += find_unlisted(walk_videos(dataset), [video.sample.path for video in videos])
+    report = {
+        **describe_set(parts, videos, short_side=cache_short_side),
+        "cache_short_side": cache_short_side,
+        "problems": count_kinds(problems),
+        "notes": note_classes(parts),
+    }
     if json:
-        print_json(report, problems)
+        details = [problem._asdict() for problem in problems]
+        print(json_format.dumps({**report, "details": details}, indent=2))
     else:
-        print_tables(dataset, report, problems)
+        show_report(dataset, report, problems)
     if problems:
         raise SystemExit(1)
 
 
-def read_with_progress(
-    found: SampleList, *, min_frames: int, quick: bool, workers: int | None
-) -> list[Reading]:
+def check_with_progress(
+    parts: dict[str, SampleList], *, min_frames: int, quick: bool, workers: int | None
+) -> list[CheckedVideo]:
     """Read all videos behind a progress bar on the error stream."""
     columns = (TextColumn("reading videos"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
-        task = progress.add_task("", total=len(found))
-        return read_samples(
-            found.samples,
+        task = progress.add_task("", total=len({s.path for p in parts.values() for s in p.samples}))
+        return check_videos(
+            parts,
             min_frames=min_frames,
             decodes_all=not quick,
             workers=workers,
@@ -91,55 +106,38 @@ def read_with_progress(
         )
 
 
-def summarize(
-    found: SampleList, readings: list[Reading], problems: list[Problem]
-) -> dict[str, Any]:
-    """Describe the data set by figures."""
-    good = [reading for reading in readings if reading.num_frames]
-    frames = sorted(reading.num_frames for reading in good)
-    labels = Counter(sample.label for sample in found.samples if sample.label is not None)
-    sizes = Counter(f"{reading.size[1]}×{reading.size[0]}" for reading in good)
-    return {
-        "videos": len(found),
-        "classes": found.num_classes,
-        "videos_per_class": [min(labels.values()), max(labels.values())] if labels else [0, 0],
-        "frames": {"min": frames[0], "median": median(frames), "max": frames[-1]} if good else {},
-        "fps": sorted({round(reading.fps, 2) for reading in good}),
-        "sizes": dict(sizes.most_common()),
-        "problems": count_kinds(problems),
-    }
-
-
-def print_json(report: dict[str, Any], problems: list[Problem]) -> None:
-    """Print one JSON object with every problem."""
-    details = [problem._asdict() for problem in problems]
-    print(json.dumps({**report, "details": details}, indent=2, ensure_ascii=False))
-
-
-def print_tables(dataset: str, report: dict[str, Any], problems: list[Problem]) -> None:
+def show_report(dataset: str, report: dict[str, Any], problems: list[Problem]) -> None:
     """Print the figures, then the problems."""
     console = Console()
-    figures = Table("", "", title=escape(dataset), show_header=False)
+    figures = Table("", "", title=escape(printable(dataset)), show_header=False)
     figures.add_row("videos", f"{report['videos']:,}")
-    least, most = report["videos_per_class"]
-    figures.add_row("classes", f"{report['classes']:,}, with {least} to {most} videos")
+    figures.add_row("classes", f"{report['classes']:,}")
+    for part, found in report["parts"].items():
+        figures.add_row(part, describe_part(found))
     if report["frames"]:
         figures.add_row("frames", "{min} to {max}, median {median:g}".format(**report["frames"]))
-        figures.add_row("frames a second", shorten([f"{fps:g}" for fps in report["fps"]]))
+        figures.add_row("frames per second", shorten([f"{fps:g}" for fps in report["fps"]]))
         figures.add_row("sizes", shorten(list(report["sizes"])))
+        cache = f"{report['cache_bytes'] / 1e9:.2f} GB at a short side of"
+        figures.add_row("cache on disk", f"{cache} {report['cache_short_side']}")
     for kind, count in report["problems"].items():
         figures.add_row(kind, f"[red]{count}[/]" if count else "[green]0[/]")
     console.print(figures)
+    for note in report["notes"]:
+        console.print(f"note: {escape(note)}", soft_wrap=True)
     if problems:
         details = Table("problem", "video", "what", title="problems")
         for problem in problems[:SHOWN]:
-            details.add_row(problem.kind, escape(problem.path), escape(problem.detail))
+            details.add_row(
+                *(escape(printable(text)) for text in (problem[1], problem[0], problem[2]))
+            )
         console.print(details)
     if len(problems) > SHOWN:
         console.print(f"… and {len(problems) - SHOWN} more; --json lists them all")
 
 
-def shorten(values: list[str], most: int = 5) -> str:
-    """Join the first values."""
-    more = f" … ({len(values)} in all)" if len(values) > most else ""
-    return ", ".join(values[:most]) + more
+def describe_part(found: dict[str, Any]) -> str:
+    """Say how many videos and classes a part has, and how the classes differ in size."""
+    counts = [count for count in found["classes"].values() if count]
+    spread = f", with {min(counts)} to {max(counts)} videos each" if counts else ""
+    return f"{found['videos']:,} videos of {len(counts)} classes{spread}"

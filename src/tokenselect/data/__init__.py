@@ -1,13 +1,7 @@
 """Video in, tensors out: decoding, clip sampling, augmentation, annotations and data sets."""
 
-from tokenselect.data.annotation_table import TableLayout
-from tokenselect.data.annotations import FORMATS, read_annotations
-from tokenselect.data.augmentation import (
-    AUGMENTATIONS,
-    TrainTransform,
-    mix_clips,
-    smooth_targets,
-)
+from tokenselect.data.annotations import ANNOTATION_FORMATS, TableLayout, read_annotations
+from tokenselect.data.augmentation import AUGMENTATIONS, TrainTransform, mix_clips, smooth_targets
 from tokenselect.data.cache import ClipCache
 from tokenselect.data.clips import EvalTransform, SegmentSampler, StrideSampler, parse_views
 from tokenselect.data.dataset import (
@@ -19,15 +13,16 @@ from tokenselect.data.dataset import (
     collate_views,
 )
 from tokenselect.data.draws import seeded_generator
-from tokenselect.data.errors import VideoError
 from tokenselect.data.frame_folder import FrameFolder
+from tokenselect.data.frame_source import FramesInMemory, FrameSource, VideoError
 from tokenselect.data.labels import Sample, SampleList
-from tokenselect.data.video import FrameSource, VideoReader, open_video
+from tokenselect.data.split import find_parts, propose_split
+from tokenselect.data.video import VideoReader, open_video
 from tokenselect.data.video_writer import write_video
 
 __all__ = [
+    "ANNOTATION_FORMATS",
     "AUGMENTATIONS",
-    "FORMATS",
     "NO_LABEL",
     "Batch",
     "ClipCache",
@@ -35,6 +30,7 @@ __all__ = [
     "Example",
     "FrameFolder",
     "FrameSource",
+    "FramesInMemory",
     "Sample",
     "SampleList",
     "SegmentSampler",
@@ -46,9 +42,11 @@ __all__ = [
     "VideoReader",
     "collate_clips",
     "collate_views",
+    "find_parts",
     "mix_clips",
     "open_video",
     "parse_views",
+    "propose_split",
     "read_annotations",
     "seeded_generator",
     "smooth_targets",

@@ -1,142 +1,98 @@
-"""Reading annotations: the format is told from the content, or named."""
+"""Reading annotations: the format is told from the content, or named.
+
+The standard library's `csv` and `json` do the parsing. Lines of `path label` are split by hand:
+paths hold spaces and commas, too, so that only the last fields are fields.
+"""
 
 from __future__ import annotations
 
 import csv
-import json
+import io
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tokenselect.data.annotation_table import TableLayout, has_header, read_table
-from tokenselect.data.frame_folder import VIDEO_SUFFIXES, find_by_id, list_videos
-from tokenselect.data.labels import Sample, SampleList, number_labels, read_class_names
+from tokenselect.data.frame_folder import VIDEO_SUFFIXES, find_by_id, walk_videos
+from tokenselect.data.labels import (
+    MAX_CLASSES,
+    ClassNumbers,
+    PathOrStr,
+    Sample,
+    SampleList,
+    fold,
+    number_labels,
+    read_class_names,
+    read_json,
+    read_lines,
+    read_text,
+    sort_names,
+)
+from tokenselect.data.split import describe_parts, list_folders, part_of
+
+Names = Sequence[str] | None
 
 
-def read_folder(path: Path, *, root: Path, class_names: list[str] | None) -> SampleList:
-    """Read a folder of class folders; `root` is not used."""
-    folders = sorted(folder for folder in path.iterdir() if folder.is_dir())
-    pairs = [(video, folder.name) for folder in folders for video in list_videos(folder)]
-    labels, names = number_labels(
-        [label for _, label in pairs],
-        class_names or [folder.name for folder in folders if list_videos(folder)],
-        path=path,
-    )
-    return _join([video for video, _ in pairs], labels, names)
+@dataclass(frozen=True, kw_only=True)
+class TableLayout:
+    """Which columns of a table say what, and which of its rows count.
 
+    Values are given as words, numbers, ranges and lists of them: "train", "1-7", "9,10",
+    "23-61:2" (every second number).
 
-def read_kinetics(path: Path, *, root: Path, class_names: list[str] | None) -> SampleList:
-    """Read the CSV of Kinetics: label, youtube_id, time_start, time_end, split …
-
-    A video is looked for under `root` by its usual name, `ID_000036_000046`.
+    Attributes:
+        path: a column, or a pattern of columns such as "{class}/{clip}.mp4".
+        label: the column of the class.
+        names: the column with the name of the class, where `label` is a number.
+        columns: names of the columns of a table that does not open with them.
+        classes: the classes to keep; they are counted anew from 0. They do not depend on `where`,
+            so that the parts of a data set agree.
+        where: what other columns must hold, such as {"signer": "1-7"}.
+        start: the column of the first frame, where a row is a part of a video; from 0.
+        stop: the column of the frame after the last one.
     """
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    ids = [
-        f"{row['youtube_id']}_{int(row['time_start']):06d}_{int(row['time_end']):06d}"
-        for row in rows
-    ]
-    if class_names is None and rows and rows[0].get("label_id"):
-        class_names = _names_by_number({row["label"]: int(row["label_id"]) for row in rows})
-    labels, names = number_labels(
-        [row.get("label") or None for row in rows], class_names, path=path
-    )
-    return _join(find_by_id(ids, root, suffix=".mp4"), labels, names)
 
+    path: str = "path"
+    label: str = "label"
+    names: str | None = None
+    columns: tuple[str, ...] | None = None
+    classes: str | None = None
+    where: Mapping[str, str] = field(default_factory=dict)
+    start: str | None = None
+    stop: str | None = None
 
-def read_list(path: Path, *, root: Path, class_names: list[str] | None) -> SampleList:
-    """Read lines `path label`, or `folder num_frames label`, parted by space, comma or tab."""
-    paths, numbers = [], []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
-        match = re.fullmatch(r"(.+?)[ ,\t]+(-?\d+)", line.strip())
-        if not match:
-            raise ValueError(f"{path}, line {number}: expected `path label`, got {line.strip()!r}")
-        paths.append(match[1])
-        numbers.append(int(match[2]))
-    frame_counts = [re.fullmatch(r"(.+?)[ ,\t]+\d+", name) for name in paths]
-    if all(match and Path(match[1]).suffix not in VIDEO_SUFFIXES for match in frame_counts):
-        paths = [match[1] for match in frame_counts if match]
-    names = class_names or [str(number) for number in range(max(numbers, default=-1) + 1)]
-    if numbers and not max(numbers) < len(names):
-        raise ValueError(f"{path} has label {max(numbers)}, but there are {len(names)} class names")
-    labels = [number if number >= 0 else None for number in numbers]
-    return _join([os.path.join(root, name) for name in paths], labels, names)
+    def __post_init__(self) -> None:
+        if (self.start is None) != (self.stop is None):
+            raise ValueError(
+                f"start and stop must both name a column, got {self.start!r} and {self.stop!r}"
+            )
 
-
-def read_ssv2(path: Path, *, root: Path, class_names: list[str] | None) -> SampleList:
-    """Read the JSON of Something-Something V2; `*labels.json` beside it names the classes.
-
-    The label of a clip is its template, whose `[something]` lacks its brackets in the labels.
-    """
-    entries = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(entries, list) or not all("id" in entry for entry in entries):
-        raise ValueError(f'{path} must hold a list of entries with an "id"')
-    beside = sorted(path.parent.glob("*labels.json"))
-    if class_names is None and beside:
-        class_names = read_class_names(beside[0])
-    labels, names = number_labels(
-        [entry.get("template") for entry in entries], class_names, path=path
-    )
-    ids = [str(entry["id"]) for entry in entries]
-    return _join(find_by_id(ids, root, suffix=".webm"), labels, names)
-
-
-def read_ucf101(path: Path, *, root: Path, class_names: list[str] | None) -> SampleList:
-    """Read a list of UCF101, `Class/v_Class_g01_c01.avi 1`, or without numbers as in tests.
-
-    The class is that of the folder; `classInd.txt` beside the list gives the order.
-    """
-    lines = path.read_text(encoding="utf-8").splitlines()
-    paths = [line.split()[0] for line in lines if line.strip()]
-    beside = sorted(path.parent.glob("*classInd.txt"))
-    if class_names is None and beside:
-        class_names = read_class_names(beside[0])
-    labels, names = number_labels([name.split("/")[0] for name in paths], class_names, path=path)
-    return _join([os.path.join(root, name) for name in paths], labels, names)
-
-
-def _names_by_number(numbers: dict[str, int]) -> list[str]:
-    """Return names by number; numbers that a part of a data set lacks are named by themselves."""
-    names = [str(number) for number in range(max(numbers.values()) + 1)]
-    for name, number in numbers.items():
-        names[number] = name
-    return names
-
-
-def _join(paths: list[str], labels: list[int | None], names: list[str]) -> SampleList:
-    return SampleList([Sample(*pair) for pair in zip(paths, labels, strict=True)], names)
-
-
-FORMATS: dict[str, Callable[..., SampleList]] = {
-    "folder": read_folder,
-    "kinetics": read_kinetics,
-    "list": read_list,
-    "ssv2": read_ssv2,
-    "table": read_table,
-    "ucf101": read_ucf101,
-}
+    @property
+    def needed_columns(self) -> set[str]:
+        """Columns that a table must have."""
+        in_path = re.findall(r"{([^{}]*)}", self.path) or [self.path]
+        others = (self.names, self.start, self.stop)
+        return {*in_path, self.label, *self.where, *(name for name in others if name is not None)}
 
 
 def read_annotations(
-    path: str | os.PathLike[str],
+    path: PathOrStr,
     *,
-    root: str | os.PathLike[str] | None = None,
+    root: PathOrStr | None = None,
     annotation_format: str | None = None,
-    class_names: str | os.PathLike[str] | None = None,
+    class_names: PathOrStr | Sequence[str] | None = None,
     table: TableLayout | None = None,
 ) -> SampleList:
     """Read a list of labelled videos.
 
     Args:
-        path: a file of one of the `FORMATS`, or a folder of class folders.
+        path: a file of one of the `ANNOTATION_FORMATS`, or a folder of class folders.
         root: folder that relative paths start from, or in which videos are looked for by their
             id; the folder of the file if not given.
-        annotation_format: one of `FORMATS`; told from the content if not given.
-        class_names: file with the names in the order of their labels, where the format does not
-            say it.
+        annotation_format: one of `ANNOTATION_FORMATS`; told from the content if not given.
+        class_names: the names in the order of their labels, or a file of them. Videos are matched
+            to them by name; a video of another class is an error.
         table: the columns of a table and the rows that count.
     """
     path = Path(path)
@@ -144,36 +100,263 @@ def read_annotations(
         raise FileNotFoundError(f"no annotations at {path}")
     if annotation_format is None:
         annotation_format = "table" if table is not None else sniff_format(path)
-    if annotation_format not in FORMATS:
+    if annotation_format not in ANNOTATION_FORMATS:
         raise ValueError(
-            f"annotation_format must be one of {', '.join(FORMATS)}, got {annotation_format!r}"
+            f"annotation_format must be one of {', '.join(ANNOTATION_FORMATS)}, "
+            f"got {annotation_format!r}"
         )
-    names = read_class_names(class_names) if class_names is not None else None
+    if isinstance(class_names, str | os.PathLike):
+        class_names = read_class_names(class_names)
     base = Path(root) if root is not None else path.parent
     if annotation_format == "table":
-        return read_table(path, root=base, class_names=names, layout=table or TableLayout())
-    return FORMATS[annotation_format](path, root=base, class_names=names)
+        layout = table or TableLayout()
+        return read_annotation_table(path, root=base, class_names=class_names, layout=layout)
+    return ANNOTATION_FORMATS[annotation_format](path, root=base, class_names=class_names)
 
 
 def sniff_format(path: Path) -> str:
     """Tell the format of annotations from how they begin."""
     if path.is_dir():
         return "folder"
-    with path.open(encoding="utf-8", errors="replace") as file:
-        first = next((line.strip() for line in file if line.strip()), "")
-    if not first:
+    lines = read_lines(path)
+    if not lines:
         raise ValueError(f"{path} is empty")
+    first = lines[0][1]
     if first.startswith(("[", "{")):
         return "ssv2"
-    if {"youtube_id", "time_start"} <= set(first.split(",")):
+    columns = set(re.split(r"[\t,]", first))
+    if {"youtube_id", "time_start"} <= columns:
         return "kinetics"
-    if has_header(path, TableLayout()):
+    if TableLayout().needed_columns <= columns:
         return "table"
-    if re.fullmatch(r"(\w+)/v_\1_g\d+_c\d+\.\w+( \d+)?", first, re.IGNORECASE):
+    if re.fullmatch(r"(\w+)/v_\1_g[0-9]+_c[0-9]+\.\w+( [0-9]+)?", first, re.IGNORECASE):
         return "ucf101"
-    if re.search(r"[ ,\t]-?\d+$", first):
+    if split_last_field(first) is not None:
         return "list"
     raise ValueError(
         f"cannot tell the format of {path} from its first line {first[:80]!r}; "
-        f"name it: annotation_format is one of {', '.join(FORMATS)}"
+        f"name it: annotation_format is one of {', '.join(ANNOTATION_FORMATS)}"
     )
+
+
+def read_folder(path: Path, *, root: Path, class_names: Names) -> SampleList:
+    """Read a folder of class folders; `root` is not used."""
+    videos = {folder.name: walk_videos(folder) for folder in list_folders(path)}
+    videos = {name: found for name, found in videos.items() if found}
+    if videos and all(part_of(name) for name in videos):
+        raise ValueError(
+            f"{path} holds {describe_parts(videos)}, not classes: name one of them, such as "
+            f"{path / min(videos)}"
+        )
+    labels, names = number_labels(
+        [name for name, found in videos.items() for _ in found],
+        class_names if class_names is not None else list(videos),
+        path=path,
+    )
+    return _join([video for found in videos.values() for video in found], labels, names)
+
+
+def read_kinetics(path: Path, *, root: Path, class_names: Names) -> SampleList:
+    """Read the CSV of Kinetics: label, youtube_id, time_start, time_end, split …
+
+    A video is looked for under `root` by its usual name, `ID_000036_000046`.
+    """
+    rows = read_rows(path, needed={"youtube_id", "time_start", "time_end"})
+    ids = []
+    for number, row in enumerate(rows, 2):
+        start, end = (_read_number(row[key], path, number) for key in ("time_start", "time_end"))
+        ids.append(f"{row['youtube_id']}_{start:06d}_{end:06d}")
+    if class_names is None and rows and rows[0].get("label_id"):
+        class_names = _names_by_number(rows, path)
+    labels, names = number_labels(
+        [row.get("label") or None for row in rows], class_names, path=path
+    )
+    return _join(find_by_id(ids, root, suffix=".mp4"), labels, names)
+
+
+def _names_by_number(rows: list[dict[str, str]], path: Path) -> list[str]:
+    """Return names by number; numbers that a part of a data set lacks are named by themselves."""
+    named: dict[int, str] = {}
+    for line, row in enumerate(rows, 2):
+        number = _read_number(row["label_id"], path, line, below=MAX_CLASSES)
+        if named.setdefault(number, row["label"]) != row["label"]:
+            raise ValueError(f"{path}, line {line}: label_id {number} has two names")
+    return [named.get(number, str(number)) for number in range(max(named) + 1)]
+
+
+def _read_number(text: str, path: Path, line: int, *, below: int = 10**9) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", text.strip()) or int(text) >= below:
+        raise ValueError(
+            f"{path}, line {line}: expected a whole number below {below:,}, got {text[:40]!r}"
+        )
+    return int(text)
+
+
+def read_list(path: Path, *, root: Path, class_names: Names) -> SampleList:
+    """Read lines `path label`, or `folder num_frames label`, parted by space, comma or tab."""
+    paths, labels = [], []
+    for number, line in read_lines(path):
+        fields = split_last_field(line)
+        if fields is None:
+            raise ValueError(f"{path}, line {number}: expected `path label`, got {line[:80]!r}")
+        paths.append(fields[0])
+        labels.append(fields[1])
+        if fields[1] >= MAX_CLASSES:
+            raise ValueError(
+                f"{path}, line {number}: label {fields[1]} is too large, at most {MAX_CLASSES:,} "
+                "classes are read"
+            )
+    counted = [split_last_field(name) for name in paths]
+    if all(found and Path(found[0]).suffix.lower() not in VIDEO_SUFFIXES for found in counted):
+        paths = [found[0] for found in counted if found]
+    highest = max(labels, default=-1)
+    names = class_names if class_names is not None else [str(i) for i in range(highest + 1)]
+    if highest >= len(names):
+        raise ValueError(f"{path} has label {highest}, but there are {len(names)} class names")
+    ClassNumbers(names, path=path)
+    numbers = [label if label >= 0 else None for label in labels]
+    return _join([os.path.join(root, name) for name in paths], numbers, list(names))
+
+
+def split_last_field(line: str) -> tuple[str, int] | None:
+    """Split `path label` at the last space, comma or tab; None if that leaves no number."""
+    place = max(line.rfind(between) for between in " ,\t")
+    rest = line[: max(place, 0)].rstrip(" ,\t")
+    if not rest or not re.fullmatch(r"-?[0-9]{1,18}", line[place + 1 :]):
+        return None
+    return rest, int(line[place + 1 :])
+
+
+def read_ssv2(path: Path, *, root: Path, class_names: Names) -> SampleList:
+    """Read the JSON of Something-Something V2; `*labels.json` beside it names the classes.
+
+    The label of a clip is its template, whose `[something]` lacks its brackets in the labels.
+    """
+    entries = read_json(path)
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, dict) and isinstance(entry.get("id"), str | int) for entry in entries
+    ):
+        raise ValueError(f'{path} must hold a list of entries with an "id"')
+    beside = sorted(path.parent.glob("*labels.json"))
+    if class_names is None and beside:
+        class_names = read_class_names(beside[0])
+    templates = [entry.get("template") for entry in entries]
+    labels, names = number_labels(
+        [None if template is None else str(template) for template in templates],
+        class_names,
+        path=path,
+    )
+    ids = [str(entry["id"]) for entry in entries]
+    return _join(find_by_id(ids, root, suffix=".webm"), labels, names)
+
+
+def read_ucf101(path: Path, *, root: Path, class_names: Names) -> SampleList:
+    """Read a list of UCF101, `Class/v_Class_g01_c01.avi 1`, or without numbers as in tests.
+
+    The class is that of the folder; `classInd.txt` beside the list gives the order.
+    """
+    paths = [line.split()[0] for _, line in read_lines(path)]
+    beside = sorted(path.parent.glob("*classInd.txt"))
+    if class_names is None and beside:
+        class_names = read_class_names(beside[0])
+    labels, names = number_labels([name.split("/")[0] for name in paths], class_names, path=path)
+    return _join([os.path.join(root, name) for name in paths], labels, names)
+
+
+def read_annotation_table(
+    path: Path, *, root: Path, class_names: Names, layout: TableLayout
+) -> SampleList:
+    """Read a TSV or CSV with a column, or a pattern of columns, for the path."""
+    rows = read_rows(path, needed=layout.needed_columns, columns=layout.columns)
+    if layout.classes is not None:
+        rows = [row for row in rows if matches(row[layout.label], layout.classes)]
+    name_of = {row[layout.label]: row[layout.names or layout.label] for row in rows}
+    if class_names is None:
+        class_names = [name_of[label] for label in sort_names(filter(None, name_of))]
+    known = {fold(name) for name in class_names}
+    chosen = [
+        row
+        for row in rows
+        if all(matches(row[column], values) for column, values in layout.where.items())
+    ]
+    labels = [row[layout.label] or None for row in chosen]
+    # A row's class is known by its name, or, in a file of names without it, by its label.
+    named = [
+        name_of[label] if label and fold(name_of[label]) in known else label for label in labels
+    ]
+    numbers, names = number_labels(named, class_names, path=path)
+    paths = [os.path.join(root, _fill(layout.path, row)) for row in chosen]
+    spans = [_read_span(row, layout, path) for row in chosen]
+    return SampleList([Sample(*one) for one in zip(paths, numbers, spans, strict=True)], names)
+
+
+def _read_span(row: dict[str, str], layout: TableLayout, path: Path) -> tuple[int, int] | None:
+    """Read the part of a video that a row stands for."""
+    if layout.start is None or layout.stop is None:
+        return None
+    first, last = row[layout.start], row[layout.stop]
+    is_span = all(re.fullmatch(r"[0-9]{1,18}", end) for end in (first, last))
+    if not (is_span and int(first) < int(last)):
+        raise ValueError(
+            f"{path}: {layout.start} and {layout.stop} must be frames, the first before the other, "
+            f"got {first!r} and {last!r}"
+        )
+    return int(first), int(last)
+
+
+def read_rows(
+    path: Path, *, needed: set[str], columns: Sequence[str] | None = None
+) -> list[dict[str, str]]:
+    """Read a CSV or TSV whose first line, or `columns`, names its columns."""
+    text = read_text(path)
+    delimiter = "\t" if "\t" in text.partition("\n")[0] else ","
+    reader = csv.DictReader(
+        io.StringIO(text, newline=""), fieldnames=columns, delimiter=delimiter, restval=""
+    )
+    try:
+        rows = list(reader)
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num + 1}: {error}") from error
+    missing = needed - set(reader.fieldnames or ())
+    if missing:
+        raise ValueError(
+            f"{path} has no column {', '.join(sorted(missing))}; it has "
+            f"{', '.join(reader.fieldnames or ['no rows'])[:200]}. "
+            "Name the columns of a table without a header in `columns`."
+        )
+    return rows
+
+
+def matches(value: str, values: str) -> bool:
+    """Tell whether a value is among words, numbers and ranges: "train", "9,10", "23-61:2"."""
+    value = value.strip()
+    for part in values.split(","):
+        span = re.fullmatch(r"\s*([0-9]+)-([0-9]+)(?::([0-9]+))?\s*", part)
+        if span and re.fullmatch(r"[0-9]{1,18}", value):
+            first, last, step = int(span[1]), int(span[2]), int(span[3] or 1)
+            if int(value) in range(first, last + 1, max(1, step)):
+                return True
+        elif value == part.strip():
+            return True
+    return False
+
+
+def _fill(pattern: str, row: dict[str, str]) -> str:
+    """Put the values of a row into a pattern, or take the column of that name."""
+    if "{" not in pattern:
+        return row[pattern]
+    return re.sub(r"{([^{}]*)}", lambda match: row[match[1]], pattern)
+
+
+def _join(paths: list[str], labels: list[int | None], names: list[str]) -> SampleList:
+    return SampleList([Sample(*pair) for pair in zip(paths, labels, strict=True)], names)
+
+
+ANNOTATION_FORMATS: dict[str, Callable[..., SampleList]] = {
+    "folder": read_folder,
+    "kinetics": read_kinetics,
+    "list": read_list,
+    "ssv2": read_ssv2,
+    "table": read_annotation_table,
+    "ucf101": read_ucf101,
+}

@@ -1,9 +1,10 @@
-"""Decoded videos on disk: small uint8 frames, memory-mapped, so that an epoch reads and no more.
+"""Decoded videos on disk: small uint8 frames, memory-mapped, so that an epoch only reads.
 
 Decoding a clip costs more than training a tiny model on it. The first epoch writes every video,
 resized, as one file of raw frames; later epochs map it and touch only the frames they need. A file
 is keyed by the video's path, size and time of change and by the settings, written under another
-name and renamed, so that any number of processes may share a folder, and may be deleted any time.
+name and renamed, so that any number of processes may share a folder. It may be deleted any time;
+what is damaged is written again, and a folder that takes no more is left alone.
 """
 
 from __future__ import annotations
@@ -12,24 +13,26 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tokenselect.data.errors import VideoError
-from tokenselect.data.transforms import resize_short_side
-from tokenselect.data.video import FrameSource, open_video
+from tokenselect.data.frame_source import CHUNK_PIXELS, FrameSource, VideoError
+from tokenselect.data.transforms import resize
+from tokenselect.data.video import open_video
 
 logger = logging.getLogger(__name__)
 
+TIMES_HEADER = 128  # bytes that NumPy puts before an array of one dimension
 LAYOUT = 1  # counts up when the content of a file changes its meaning
-DECODED_AT_ONCE = 64  # frames, which bounds the memory for a long video
+DAMAGED, FULL, UNWRITABLE = range(3)  # what is warned of, once each
 
 
-class CachedVideo:
+class CachedVideo(FrameSource):
     """Frames of one cached file, read like those of a video.
 
     Args:
@@ -38,37 +41,31 @@ class CachedVideo:
     """
 
     def __init__(self, file: Path, *, path: str):
-        self.path, self._file = path, file
-        self._frames = np.load(file, mmap_mode="r")  # (n, h, w, 3)
-        self.num_frames = len(self._frames)
-
-    @property
-    def times(self) -> np.ndarray:
-        """(n,) seconds at which the frames are shown."""
-        with self._file.open("rb") as file:
-            file.seek(self._frames.offset + self._frames.nbytes)
-            return np.load(file)
-
-    @property
-    def fps(self) -> float:
-        """Frames a second, the average if the rate varies."""
-        last = float(self.times[-1])
-        return (self.num_frames - 1) / last if last > 0 else 1.0
+        frames = np.load(file, mmap_mode="r")  # (n, h, w, 3)
+        times_bytes = 8 * len(frames)
+        end = frames.offset + frames.nbytes + TIMES_HEADER + times_bytes
+        if frames.dtype != np.uint8 or frames.shape[3:] != (3,) or os.path.getsize(file) != end:
+            raise ValueError(f"{file} holds no whole video")
+        super().__init__(path, times=np.fromfile(file, "<f8", offset=end - times_bytes))
+        self._frames = frames.view(np.ndarray)  # slices of a memmap itself are slow
 
     @property
     def size(self) -> tuple[int, int]:
         """Height and width of a frame."""
         return self._frames.shape[1], self._frames.shape[2]
 
-    def read(self, indices: Sequence[int]) -> Tensor:
-        """Return (t, 3, h, w) uint8 frames in the order of `indices`."""
-        numbers = np.asarray(indices)
-        if numbers.min() < 0 or numbers.max() >= self.num_frames:
-            raise IndexError(f"frames asked of {self.path}, which has {self.num_frames}")
-        return torch.from_numpy(self._frames[numbers]).permute(0, 3, 1, 2)
+    def stream(self, numbers: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
+        """Give each numbered frame, copied out of the map."""
+        for number in numbers:
+            pixels = torch.from_numpy(self._frames[number].copy())
+            yield number, pixels.permute(2, 0, 1).unsqueeze(0)
 
-    def verify(self) -> None:
-        """Nothing can be damaged: the frames were decoded when they were written."""
+    def chunks(self, numbers: Sequence[int]) -> Iterator[tuple[list[int], Tensor]]:
+        """Give the numbered frames at once where they are small, as cached ones usually are."""
+        if len(numbers) * self.frame_pixels > CHUNK_PIXELS:
+            yield from super().chunks(numbers)
+            return
+        yield list(numbers), torch.from_numpy(self._frames[list(numbers)]).permute(0, 3, 1, 2)
 
     def close(self) -> None:
         """Let go of the map."""
@@ -93,21 +90,45 @@ class ClipCache:
         max_bytes: int = 20 << 30,
     ):
         self.folder, self.short_side, self.max_bytes = Path(folder), short_side, max_bytes
-        self._has_warned = False
         self._free_bytes = 0  # that this object may write before it counts the folder again
+        # Shared with the workers of a data loader, so that one of them warns for all.
+        self._warned = torch.zeros(3, dtype=torch.bool).share_memory_()
 
     def open(self, path: str) -> FrameSource:
         """Open the cached frames of a video, making them first if need be."""
         file = self.file_of(path)
-        if not file.exists():
-            source = open_video(path)
-            if not self._has_room_for(source):
-                return source
-            try:
-                self._write(source, file)
-            finally:
-                source.close()
-        return CachedVideo(file, path=path)
+        if (cached := self._open_cached(file, path)) is not None:
+            return cached
+        source = open_video(path)
+        if self._warned[UNWRITABLE] or not self._has_room_for(source):
+            return source
+        try:
+            self._write(source, file)
+            cached = CachedVideo(file, path=path)
+        except VideoError:
+            source.close()
+            raise
+        except (OSError, ValueError) as error:
+            self._warn(
+                UNWRITABLE,
+                "the clip cache %s cannot be written (%s): videos are decoded each time they are "
+                "read", self.folder, getattr(error, "strerror", None) or error,
+            )  # fmt: skip
+            return source
+        source.close()
+        return cached
+
+    def _open_cached(self, file: Path, path: str) -> CachedVideo | None:
+        """Open a cached file; one that is damaged counts as not there."""
+        try:
+            return CachedVideo(file, path=path)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, EOFError):
+            self._warn(
+                DAMAGED, "%s in the clip cache is damaged: such videos are decoded again", file
+            )
+            return None
 
     def file_of(self, path: str) -> Path:
         """Return the file that holds, or would hold, the frames of a video."""
@@ -121,13 +142,12 @@ class ClipCache:
     @property
     def num_bytes(self) -> int:
         """What the folder holds now, whoever wrote it."""
-        if not self.folder.exists():
+        if not self.folder.is_dir():
             return 0
         return sum(entry.stat().st_size for entry in os.scandir(self.folder) if entry.is_file())
 
     def _has_room_for(self, source: FrameSource) -> bool:
-        height, width = self._cached_size(source)
-        needed = source.num_frames * height * width * 3
+        needed = cached_bytes(source.num_frames, source.size, short_side=self.short_side)
         if needed > self._free_bytes:
             room = self.max_bytes - self.num_bytes
             # others write, too: count again after a part of the room
@@ -135,19 +155,18 @@ class ClipCache:
         if needed <= self._free_bytes:
             self._free_bytes -= needed
             return True
-        if not self._has_warned:
-            self._has_warned = True
-            logger.warning(
-                "the clip cache %s is full: %.1f GB of at most %.1f GB; further videos are decoded "
-                "each time they are read. Raise max_bytes or lower short_side",
-                self.folder, self.num_bytes / 1e9, self.max_bytes / 1e9,
-            )  # fmt: skip
+        self._warn(
+            FULL,
+            "the clip cache %s is full: %.1f GB of at most %.1f GB; further videos are decoded "
+            "each time they are read. Raise max_bytes or lower short_side",
+            self.folder, self.num_bytes / 1e9, self.max_bytes / 1e9,
+        )  # fmt: skip
         return False
 
-    def _cached_size(self, source: FrameSource) -> tuple[int, int]:
-        height, width = source.size
-        scale = 1.0 if self.short_side is None else self.short_side / min(height, width)
-        return round(height * scale), round(width * scale)
+    def _warn(self, kind: int, message: str, *values: object) -> None:
+        if not self._warned[kind]:
+            self._warned[kind] = True
+            logger.warning(message, *values)
 
     def _write(self, source: FrameSource, file: Path) -> None:
         """Write the frames under another name, then rename: no reader sees half a file."""
@@ -155,20 +174,34 @@ class ClipCache:
         handle, name = tempfile.mkstemp(dir=self.folder, suffix=".part")
         try:
             with os.fdopen(handle, "wb") as part:
-                np.save(part, self._decode_all(source))
-                np.save(part, source.times)
+                self._write_frames(source, part)
+                np.save(part, source.times.astype("<f8"))
             os.replace(name, file)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
 
-    def _decode_all(self, source: FrameSource) -> np.ndarray:
-        """Return (n, h, w, 3) resized frames."""
-        parts = []
-        for start in range(0, source.num_frames, DECODED_AT_ONCE):
-            stop = min(start + DECODED_AT_ONCE, source.num_frames)
-            frames = source.read(range(start, stop))
-            if self.short_side is not None:
-                frames = resize_short_side(frames, self.short_side)
-            parts.append(frames.permute(0, 2, 3, 1).contiguous().numpy())
-        return np.concatenate(parts)
+    def _write_frames(self, source: FrameSource, part: BinaryIO) -> None:
+        """Write (n, h, w, 3) resized frames as NumPy would, holding one of them at a time."""
+        size = cached_size(source.size, short_side=self.short_side)
+        shape = (source.num_frames, *size, 3)
+        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(part, header)
+        start, frame_bytes = part.tell(), size[0] * size[1] * 3
+        for number, frame in source.stream(range(source.num_frames)):
+            pixels = resize(frame, size)[0].permute(1, 2, 0).contiguous()  # (h, w, 3)
+            part.seek(start + number * frame_bytes)
+            part.write(pixels.numpy().data)
+        part.seek(start + source.num_frames * frame_bytes)
+
+
+def cached_size(size: tuple[int, int], *, short_side: int | None) -> tuple[int, int]:
+    """Return height and width of the cached frames of a video of this height and width."""
+    scale = 1.0 if short_side is None else short_side / min(size)
+    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
+
+
+def cached_bytes(num_frames: int, size: tuple[int, int], *, short_side: int | None) -> int:
+    """Return what the frames of a video take in a cache, without the header of a few bytes."""
+    height, width = cached_size(size, short_side=short_side)
+    return num_frames * height * width * 3

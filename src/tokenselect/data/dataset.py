@@ -15,12 +15,13 @@ import torch
 from torch import Generator, Tensor
 from torch.utils.data import Dataset
 
-from tokenselect.data.augmentation import Transform
-from tokenselect.data.clips import Sampler
+from tokenselect.data.augmentation import TrainTransform, Transform
+from tokenselect.data.clips import EvalTransform, Sampler, place_views
 from tokenselect.data.draws import draw_integer, seeded_generator
-from tokenselect.data.errors import VideoError
+from tokenselect.data.frame_source import FrameSource, VideoError
 from tokenselect.data.labels import Sample
-from tokenselect.data.video import FrameSource, open_video
+from tokenselect.data.transforms import resize
+from tokenselect.data.video import open_video
 
 logger = logging.getLogger(__name__)
 
@@ -138,8 +139,7 @@ class VideoDataset(Dataset[Example]):
 
     def _load(self, chosen: int, epoch: int, index: int) -> Tensor:
         """Return (v, 3, t, h, w) views of video `chosen`, drawn for place `index`."""
-        source = self.open_source(self.samples[chosen].path)
-        try:
+        with self.open_source(self.samples[chosen].path) as source:
             generators = [
                 seeded_generator(self.seed, epoch, index, repeat) for repeat in range(self.repeats)
             ]
@@ -148,13 +148,13 @@ class VideoDataset(Dataset[Example]):
                 for generator in generators
                 for clip in self._sample(self.samples[chosen], source.num_frames, generator)
             ]
-            frames = source.read([frame for clip, _ in clips for frame in clip])
-        finally:
-            source.close()
-        parts = frames.split([len(clip) for clip, _ in clips])
+            fitted = read_clips(source, clips, self.transform)
+        finish = (
+            self.transform.finish if isinstance(self.transform, TrainTransform) else self.transform
+        )
         views = [
-            self.transform(part, generator=generator)
-            for part, (_, generator) in zip(parts, clips, strict=True)
+            finish(frames, generator=generator)
+            for frames, (_, generator) in zip(fitted, clips, strict=True)
         ]
         return views[0] if len(views) == 1 else torch.cat(views)
 
@@ -164,6 +164,55 @@ class VideoDataset(Dataset[Example]):
             raise VideoError(sample.path, f"has {num_frames} frames, its part ends at {stop}")
         clips = self.sampler(stop - start, generator=generator if self.is_training else None)
         return [[start + frame for frame in clip] for clip in clips]
+
+
+def read_clips(
+    source: FrameSource, clips: Sequence[tuple[list[int], Generator]], transform: Transform
+) -> list[Tensor]:
+    """Read the frames of several clips, each decoded once and cut down before many are held.
+
+    Args:
+        source: the video.
+        clips: frame numbers of each clip, and the generator its crop is drawn from.
+        transform: cuts the frames down.
+
+    Returns:
+        (t, 3, h, w) uint8 frames of each clip.
+    """
+    fits: list[Callable[[Tensor], Tensor]] = []
+    parts: list[list[tuple[list[int], Tensor]]] = [[] for _ in clips]
+    for numbers, frames in source.chunks(sorted({n for clip, _ in clips for n in clip})):
+        fits = fits or [
+            fit_frames(transform, *frames.shape[-2:], generator=generator) for _, generator in clips
+        ]
+        for (clip, _), fit, fitted in zip(clips, fits, parts, strict=True):
+            own = [place for place, number in enumerate(numbers) if number in clip]
+            if own:
+                cut = fit(frames if len(own) == len(numbers) else frames[own])
+                fitted.append(([numbers[place] for place in own], cut))
+    return [join_frames(clip, fitted) for (clip, _), fitted in zip(clips, parts, strict=True)]
+
+
+def fit_frames(
+    transform: Transform, height: int, width: int, *, generator: Generator
+) -> Callable[[Tensor], Tensor]:
+    """Return the first step of a transform, the one that cuts (t, 3, height, width) frames down."""
+    if isinstance(transform, TrainTransform):
+        return transform.fit(height, width, generator=generator)
+    if isinstance(transform, EvalTransform):  # resized frames pass through its own resizing
+        side = (transform.size, transform.size)
+        view = place_views((height, width), side, short_side=transform.short_side)[0]
+        return lambda frames: resize(frames, view.resized)
+    return lambda frames: frames
+
+
+def join_frames(clip: list[int], parts: list[tuple[list[int], Tensor]]) -> Tensor:
+    """Put the frames of a clip in its order, given as (numbers, (t, 3, h, w)) parts."""
+    numbers = [number for own, _ in parts for number in own]
+    frames = parts[0][1] if len(parts) == 1 else torch.cat([cut for _, cut in parts])
+    if numbers == clip:
+        return frames
+    return frames[[numbers.index(number) for number in clip]]
 
 
 def collate_clips(examples: Sequence[Example]) -> Batch:

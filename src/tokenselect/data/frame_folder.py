@@ -1,4 +1,7 @@
-"""Videos stored as folders of numbered pictures, and which files of a folder are videos."""
+"""Videos stored as folders of numbered pictures, and which files of a folder are videos.
+
+Pillow reads the pictures. The walk is ours: `os.walk` follows a loop of links without end.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,18 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
-from tokenselect.data.errors import VideoError
+from tokenselect.data.frame_source import FrameSource, VideoError, check_frame_size
 
 PICTURE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp"}
+VIDEO_SUFFIXES = {
+    ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv",
+}  # fmt: skip
 
 
-class FrameFolder:
+class FrameFolder(FrameSource):
     """Frames of a folder of pictures, in the order of the numbers in their names.
 
     Args:
@@ -27,48 +33,53 @@ class FrameFolder:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, fps: float = 30.0):
-        self.path = os.fspath(path)
-        self.files = list_pictures(self.path)
+        self.files = list_pictures(path)
         if not self.files:
-            raise VideoError(self.path, "has no pictures in it")
-        self.num_frames = len(self.files)
-        self.fps = fps
-        self.times = np.arange(self.num_frames) / fps
+            raise VideoError(path, "has no pictures in it")
+        super().__init__(path, times=np.arange(len(self.files)) / fps, fps=fps)
 
     @cached_property
     def size(self) -> tuple[int, int]:
-        """Height and width of the first picture."""
-        height, width = self.read([0]).shape[-2:]
-        return height, width
+        """Height and width of the first picture, which all others must have."""
+        return self._open(0)[1]
 
-    def read(self, indices: Sequence[int]) -> Tensor:
-        """Return (t, 3, h, w) uint8 frames in the order of `indices`."""
-        pictures = [self._read_one(index) for index in indices]
-        sizes = {picture.shape for picture in pictures}
-        if len(sizes) != 1:
-            raise VideoError(self.path, f"has pictures of different sizes: {sorted(sizes)}")
-        return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
+    def stream(self, numbers: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
+        """Read the numbered pictures one by one."""
+        for number in numbers:
+            pixels = torch.from_numpy(self._read_one(number))
+            yield number, pixels.permute(2, 0, 1).unsqueeze(0)
 
-    def _read_one(self, index: int) -> np.ndarray:
-        if not 0 <= index < self.num_frames:
-            raise IndexError(f"frame {index} asked of {self.path}, which has {self.num_frames}")
+    def _read_one(self, number: int) -> np.ndarray:
+        picture, size = self._open(number)
+        if size != self.size:
+            picture.close()
+            raise VideoError(
+                self.path,
+                f"has pictures of different sizes: {self.files[0].name} is {self.size[1]} × "
+                f"{self.size[0]}, {self.files[number].name} is {size[1]} × {size[0]}",
+            )
         try:
-            with Image.open(self.files[index]) as picture:
-                return np.asarray(picture.convert("RGB"))
-        except (OSError, UnidentifiedImageError) as error:
-            name = self.files[index].name
-            raise VideoError(self.path, f"has a broken picture, {name}: {error}") from error
+            with picture:
+                return np.array(picture.convert("RGB"))
+        except Exception as error:  # Pillow's readers raise whatever they trip over
+            raise self._broken(number, error) from error
 
-    def verify(self) -> None:
-        """Open every picture and keep none; raise `VideoError` where one is broken."""
-        for index in range(self.num_frames):
-            self._read_one(index)
+    def _open(self, number: int) -> tuple[Image.Image, tuple[int, int]]:
+        """Open a picture without reading its pixels; return it with its height and width."""
+        try:
+            picture = Image.open(self.files[number])
+        except Exception as error:  # also a picture that Pillow takes for a bomb
+            raise self._broken(number, error) from error
+        try:
+            check_frame_size(str(self.files[number]), picture.height, picture.width)
+        except VideoError:
+            picture.close()
+            raise
+        return picture, (picture.height, picture.width)
 
-    def close(self) -> None:
-        """Nothing is kept open."""
-
-    def __repr__(self) -> str:
-        return f"FrameFolder({self.path!r}, {self.num_frames} frames)"
+    def _broken(self, number: int, error: Exception) -> VideoError:
+        name = self.files[number].name
+        return VideoError(self.path, f"has a broken picture, {name}: {error}")
 
 
 def list_pictures(path: str | os.PathLike[str]) -> list[Path]:
@@ -80,22 +91,31 @@ def list_pictures(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def _natural_key(name: str) -> list[tuple[int, str]]:
-    parts = re.findall(r"\d+|\D+", name)
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+    parts = re.findall(r"[0-9]+|[^0-9]+", name)
+    return [(int(part), "") if part[0] in "0123456789" else (-1, part) for part in parts]
 
 
-VIDEO_SUFFIXES = {
-    ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts", ".webm", ".wmv",
-}  # fmt: skip
+def walk_videos(folder: str | os.PathLike[str]) -> list[str]:
+    """List the videos under a folder, sorted: files, and folders that hold pictures.
 
-
-def list_videos(folder: str | os.PathLike[str]) -> list[str]:
-    """List the videos under a folder, sorted: files, and folders that hold pictures."""
+    Links are followed, but a folder is entered once only, however many links lead there.
+    """
     return sorted(_walk(os.fspath(folder)))
 
 
+def holds_videos(folder: str | os.PathLike[str]) -> bool:
+    """Tell whether there is any video under a folder."""
+    return next(_walk(os.fspath(folder)), None) is not None
+
+
 def _walk(folder: str) -> Iterator[str]:
+    entered: set[tuple[int, int]] = set()
     for place, folders, files in os.walk(folder, followlinks=True):
+        if (identity := _identify(place)) in entered:
+            folders.clear()
+            continue
+        entered.add(identity)
+        folders.sort()
         if any(Path(name).suffix.lower() in PICTURE_SUFFIXES for name in files):
             folders.clear()
             yield place
@@ -105,10 +125,15 @@ def _walk(folder: str) -> Iterator[str]:
                 yield os.path.join(place, name)
 
 
+def _identify(folder: str) -> tuple[int, int]:
+    state = os.stat(folder)
+    return state.st_dev, state.st_ino
+
+
 def find_by_id(ids: list[str], root: str | os.PathLike[str], *, suffix: str) -> list[str]:
     """Return the video of each id: it may lie in a folder of its split or class, in any format.
 
     An id without a video gets the path where it was to be expected, so that a check can name it.
     """
-    found = {Path(path).stem: path for path in list_videos(root)}
+    found = {Path(path).stem: path for path in walk_videos(root)}
     return [found.get(name, os.path.join(os.fspath(root), name + suffix)) for name in ids]

@@ -1,74 +1,24 @@
-"""Samples and labels: which video has which class, and what the classes are called."""
+"""Samples and labels: which video has which class, and what the classes are called.
+
+Class names are the contract between the parts of a data set, a trained model and its tests: labels
+are numbers, but they are always matched by name.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from tokenselect.data.frame_source import printable
 
-def read_class_names(path: str | os.PathLike[str]) -> list[str]:
-    """Read the names in the order of their labels.
+PathOrStr = str | os.PathLike[str]
 
-    Known are one name a line, numbered lines (`classInd.txt` of UCF101), and JSON: a list, or a
-    mapping between names and numbers (`labels.json` of Something-Something).
-    """
-    text = Path(path).read_text(encoding="utf-8")
-    if Path(path).suffix == ".json":
-        return _names_from_json(json.loads(text), path)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    numbered = [re.fullmatch(r"(\d+)[ \t,]+(.+)", line) for line in lines]
-    if not all(numbered):
-        return lines
-    pairs = sorted((int(match[1]), match[2]) for match in numbered if match)
-    return [name for _, name in pairs]
-
-
-def _names_from_json(content: object, path: str | os.PathLike[str]) -> list[str]:
-    if isinstance(content, list):
-        return [str(name) for name in content]
-    if isinstance(content, dict):
-        pairs = list(content.items())
-        if all(str(key).isdigit() for key, _ in pairs):
-            pairs = [(name, key) for key, name in pairs]
-        return [str(name) for name, number in sorted(pairs, key=lambda pair: int(pair[1]))]
-    raise ValueError(f"{path} must hold a list or a mapping of class names")
-
-
-def sort_names(names: Iterable[str]) -> list[str]:
-    """Sort the different names, as numbers if they all are."""
-    different = set(names)
-    if all(re.fullmatch(r"-?\d+", name) for name in different):
-        return sorted(different, key=int)
-    return sorted(different)
-
-
-def number_labels(
-    labels: Iterable[str | None], class_names: list[str] | None, *, path: str | os.PathLike[str]
-) -> tuple[list[int | None], list[str]]:
-    """Turn names into numbers; without given names, the sorted different ones are the classes.
-
-    Upper and lower case and the brackets of Something-Something templates do not count.
-    """
-    labels = list(labels)
-    names = class_names or sort_names(label for label in labels if label is not None)
-    numbers = {fold(name): number for number, name in enumerate(names)}
-    unknown = {label for label in labels if label is not None and fold(label) not in numbers}
-    if unknown:
-        raise ValueError(
-            f"{path} has labels that are not among the {len(names)} class names, "
-            f"such as {min(unknown)!r}"
-        )
-    return [None if label is None else numbers[fold(label)] for label in labels], names
-
-
-def fold(name: str) -> str:
-    """Return what two writings of one class have in common."""
-    return re.sub(r"[\[\]]", "", name).replace("_", " ").strip().casefold()
+MAX_CLASSES = 100_000  # a larger label is a mistake, and would cost gigabytes of names
 
 
 class Sample(NamedTuple):
@@ -104,3 +54,117 @@ class SampleList:
 
     def __len__(self) -> int:
         return len(self.samples)
+
+
+def read_text(path: PathOrStr) -> str:
+    """Read UTF-8 with or without a byte order mark; paths in another encoding keep their bytes."""
+    content = Path(path).read_bytes()
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ValueError(f"{path} is UTF-16: save it as UTF-8")
+    return content.decode("utf-8-sig", errors="surrogateescape")
+
+
+def read_lines(path: PathOrStr) -> list[tuple[int, str]]:
+    """Return the lines that are not blank with their numbers; nothing but newlines ends a line."""
+    lines = (line.strip() for line in read_text(path).split("\n"))
+    return [(number, line) for number, line in enumerate(lines, 1) if line]
+
+
+def read_json(path: PathOrStr) -> Any:
+    """Read JSON; what is wrong with it is said with the name of the file."""
+    try:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not valid JSON: {error}") from error
+
+
+def read_class_names(path: PathOrStr) -> list[str]:
+    """Read the names in the order of their labels.
+
+    Known are one name per line, numbered lines (`classInd.txt` of UCF101), and JSON: a list, or a
+    mapping between names and numbers (`labels.json` of Something-Something).
+    """
+    if Path(path).suffix == ".json":
+        return _names_from_json(read_json(path), path)
+    lines = [line for _, line in read_lines(path)]
+    numbered = [re.fullmatch(r"([0-9]{1,9})[ \t,]+(.+)", line) for line in lines]
+    if not all(numbered):
+        return lines
+    pairs = sorted((int(match[1]), match[2]) for match in numbered if match)
+    return [name for _, name in pairs]
+
+
+def _names_from_json(content: object, path: PathOrStr) -> list[str]:
+    if isinstance(content, list):
+        return [str(name) for name in content]
+    if isinstance(content, dict):
+        pairs = [(str(name), str(number)) for name, number in content.items()]
+        if all(re.fullmatch(r"[0-9]{1,9}", name) for name, _ in pairs):
+            pairs = [(name, number) for number, name in pairs]
+        if all(re.fullmatch(r"[0-9]{1,9}", number) for _, number in pairs):
+            return [name for name, _ in sorted(pairs, key=lambda pair: int(pair[1]))]
+    raise ValueError(f"{path} must hold a list of class names, or map them to numbers")
+
+
+def sort_names(names: Iterable[str]) -> list[str]:
+    """Sort the different names, as numbers if they all are."""
+    different = set(names)
+    if all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in different):
+        return sorted(different, key=int)
+    return sorted(different)
+
+
+def number_labels(
+    labels: Iterable[str | None], class_names: Sequence[str] | None, *, path: PathOrStr
+) -> tuple[list[int | None], list[str]]:
+    """Turn names into numbers; without given names, the sorted different ones are the classes.
+
+    A class without a video is fine, a video of an unknown class is an error. Where no name is the
+    same to the letter, case and the brackets of Something-Something templates do not count.
+    """
+    labels = list(labels)
+    if class_names is None:
+        class_names = sort_names(label for label in labels if label is not None)
+    number_of = ClassNumbers(class_names, path=path)
+    unknown = sort_names({name for name in labels if name is not None and name not in number_of})
+    if unknown:
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        raise ValueError(
+            f"{path} has the class {printable(unknown[0])!r}{more}, not among the "
+            f"{len(class_names)} class names: {shorten(class_names)}"
+        )
+    return [None if name is None else number_of[name] for name in labels], list(class_names)
+
+
+class ClassNumbers:
+    """Finds the number of a class by its name, to the letter or else by what `fold` leaves."""
+
+    def __init__(self, class_names: Sequence[str], *, path: PathOrStr) -> None:
+        self._exact: dict[str, int] = {}
+        self._folded: dict[str, int | None] = {}
+        for number, name in enumerate(class_names):
+            if self._exact.setdefault(name, number) != number:
+                raise ValueError(f"{path}: two classes are called {printable(name)!r}")
+            if printable(name) != name:
+                raise ValueError(f"{path}: the class name {printable(name)!r} is not plain text")
+            folded = fold(name)  # names that differ by case alone are found to the letter only
+            self._folded[folded] = None if folded in self._folded else number
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._exact or self._folded.get(fold(name)) is not None
+
+    def __getitem__(self, name: str) -> int:
+        number = self._exact.get(name, self._folded.get(fold(name)))
+        assert number is not None, name
+        return number
+
+
+def fold(name: str) -> str:
+    """Return what two writings of one class have in common."""
+    return re.sub(r"[\[\]]", "", name).replace("_", " ").strip().casefold()
+
+
+def shorten(names: Sequence[str], *, most: int = 12) -> str:
+    """Join the first of many names for a message."""
+    more = f" … ({len(names)} in all)" if len(names) > most else ""
+    return printable(", ".join(names[:most]) + more)

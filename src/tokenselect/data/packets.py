@@ -7,6 +7,7 @@ keyframes; the packets themselves are kept, so that no seek is needed later.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from av.container import InputContainer
 from av.packet import Packet
 from av.video.stream import VideoStream
 
-from tokenselect.data.errors import VideoError
+from tokenselect.data.frame_source import MAX_FRAME_PIXELS, VideoError
 
 HELD_BYTES = 64 << 20  # above this size packets are demuxed again instead of held
 SLACK = 0.1  # seconds by which a header may overstate a stream
@@ -151,7 +152,7 @@ class PacketTable:
                 yield packet
                 yield from islice(found, run.end - run.start)
                 return
-        with av.open(self.path, metadata_errors="ignore") as container:
+        with open_container(self.path) as container:
             packets = shown_packets(container, self._stream.index)
             yield from islice(packets, run.start, run.end + 1)
 
@@ -163,29 +164,46 @@ def shown_packets(container: InputContainer, index: int) -> Iterator[Packet]:
             yield packet
 
 
+def open_container(path: str) -> InputContainer:
+    """Open a file, whatever its name looks like: `12:30.mp4` is no address, nor is anything else.
+
+    A file that names others (a playlist) reaches local ones only.
+    """
+    return av.open(
+        f"file:{path}",
+        options={"protocol_whitelist": "file"},
+        metadata_errors="ignore",  # HMDB51's metadata is not UTF-8
+    )
+
+
 def open_stream(path: str, *, threads: int) -> tuple[InputContainer, VideoStream]:
     """Open the first real video stream of a file, cover pictures of songs left aside."""
-    container = av.open(path, metadata_errors="ignore")  # HMDB51's metadata is not UTF-8
+    container = open_container(path)
+    reason = "has no video stream"
     for stream in container.streams.video:
         if stream.codec_context is None:
-            raise VideoError(path, "has a video stream that no decoder knows")
-        if not stream.disposition & av.stream.Disposition.attached_pic:
+            reason = "has a video stream that no decoder knows"
+        elif not stream.disposition & av.stream.Disposition.attached_pic:
             stream.codec_context.thread_type = "SLICE"
             stream.codec_context.thread_count = threads
+            # A stream may grow on the way: the decoder itself refuses what is too large.
+            stream.codec_context.options = {"max_pixels": str(MAX_FRAME_PIXELS)}
             return container, stream
     container.close()
-    raise VideoError(path, "has no video stream")
+    raise VideoError(path, reason)
 
 
 def stated_duration(container: InputContainer, stream: VideoStream) -> float:
-    """Return the seconds at which a Matroska file says its video ends, else 0.
+    """Return the seconds at which a Matroska file says its video ends; 0 if it does not say.
 
     The other containers count their frames, or know nothing (transport streams).
     """
     if "matroska" not in container.format.name:
         return 0.0
     if stated := stream.metadata.get("DURATION"):
-        hours, minutes, seconds = (float(part) for part in stated.split(":"))
-        return 3600 * hours + 60 * minutes + seconds
+        match = re.fullmatch(r"([0-9]{1,4}):([0-9]{1,2}):([0-9]{1,2}(?:\.[0-9]*)?)", stated.strip())
+        if match is None:  # a damaged tag says nothing
+            return 0.0
+        return 3600 * int(match[1]) + 60 * int(match[2]) + float(match[3])
     is_alone = len(container.streams) == 1  # else the duration may be that of the sound
     return (container.duration or 0) / av.time_base if is_alone else 0.0

@@ -18,46 +18,16 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import av
-import numpy as np
 import torch
-from torch import Tensor
 
-from tokenselect.data import FrameSource, VideoError, open_video, write_video
-from tokenselect.data.frame_folder import list_pictures, list_videos
+from tokenselect.data.frame_folder import list_pictures, walk_videos
+from tokenselect.data.frame_source import FramesInMemory, FrameSource, VideoError
 from tokenselect.data.synthetic import CLASS_NAMES, SyntheticActions
+from tokenselect.data.video import open_video
+from tokenselect.data.video_writer import write_video
 
 NUM_SAMPLES = len(CLASS_NAMES)
 FRAMES, SIDE, FPS = 16, 192, 8.0  # twice the side that the small model sees, for the eye
-
-
-class FramesInMemory:
-    """Frames that are there already, read like a file.
-
-    Args:
-        frames: (t, 3, h, w) uint8.
-        fps: frames a second.
-        name: what they are called in messages.
-    """
-
-    def __init__(self, frames: Tensor, *, fps: float, name: str) -> None:
-        self.frames, self.fps, self.path = frames, fps, name
-        self.num_frames = len(frames)
-        self.times = np.arange(self.num_frames) / fps
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of a frame."""
-        return self.frames.shape[2], self.frames.shape[3]
-
-    def read(self, indices: Sequence[int]) -> Tensor:
-        """Return (t, 3, h, w) uint8 frames in the order of `indices`."""
-        return self.frames[torch.as_tensor(list(indices))]
-
-    def verify(self) -> None:
-        """Nothing can be damaged."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 def sample_clips() -> SyntheticActions:
@@ -111,12 +81,12 @@ def record_camera(number: int, seconds: float, *, tell: Callable[[str], object])
     file, system = camera_address(number)
     try:
         with av.open(file, format=system) as container:
-            return record(container, seconds, name=name, tell=tell)
+            return record_stream(container, seconds, name=name, tell=tell)
     except (av.error.FFmpegError, OSError) as error:
         raise VideoError(name, f"cannot be opened: {error.strerror or error} ({file})") from error
 
 
-def record(
+def record_stream(
     container: av.container.InputContainer,
     seconds: float,
     *,
@@ -142,7 +112,7 @@ MAX_BYTES = 2**31
 PART = 2**18  # bytes read at once
 
 
-def download(
+def download_video(
     address: str, folder: Path, *, tell: Callable[[str], object], max_bytes: int = MAX_BYTES
 ) -> Path:
     """Fetch a video into a folder; what goes wrong is said in one line.
@@ -175,8 +145,8 @@ def download(
     return path
 
 
-SAMPLE = re.compile(r"samples?(?::(\d+))?")
-KINDS = "a file, a folder, a pattern, an http address, a camera's number, or 'sample'"
+SAMPLE_NAME = re.compile(r"samples?(?::(\d+))?")
+WHAT_A_VIDEO_IS = "a file, a folder, a pattern, an http address, a camera's number, or 'sample'"
 
 
 @dataclass(frozen=True)
@@ -208,7 +178,7 @@ def find_videos(
         tell: told what takes time, recording and downloading.
     """
     if not words:
-        raise ValueError(f"name a video: {KINDS}")
+        raise ValueError(f"name a video: {WHAT_A_VIDEO_IS}")
     return [v for word in words for v in _find(word, seconds=seconds, tell=tell or _tell_nobody)]
 
 
@@ -220,23 +190,23 @@ def _find(word: str, *, seconds: float, tell: Callable[[str], object]) -> list[V
         return _in_folder(path)
     if path.exists():
         return [Video(word, partial(open_video, word))]
-    if match := SAMPLE.fullmatch(word):
+    if match := SAMPLE_NAME.fullmatch(word):
         return _samples(word, match[1])
-    if word.isdigit():
+    if word.isdecimal():
         return [Video(f"camera {word}", partial(record_camera, int(word), seconds, tell=tell))]
     if glob.has_magic(word):
         found = sorted(glob.glob(word, recursive=True))
         if not found:
             raise FileNotFoundError(f"no file matches {word}")
         return [v for name in found for v in _find(name, seconds=seconds, tell=tell)]
-    raise FileNotFoundError(f"{word} does not exist; a video is {KINDS}")
+    raise FileNotFoundError(f"{word} does not exist; a video is {WHAT_A_VIDEO_IS}")
 
 
 def _in_folder(path: Path) -> list[Video]:
     """List the videos below a folder; a folder of pictures is one video."""
     if list_pictures(path):
         return [Video(str(path), partial(open_video, path))]
-    found = list_videos(path)
+    found = walk_videos(path)
     if not found:
         raise VideoError(path, "holds no videos")
     return [Video(name, partial(open_video, name)) for name in found]
@@ -253,7 +223,7 @@ def _open_address(address: str, tell: Callable[[str], object]) -> FrameSource:
     """Download to a file that lives as long as what reads it: large ones are opened again."""
     folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
     try:
-        source = open_video(download(address, Path(folder.name), tell=tell))
+        source = open_video(download_video(address, Path(folder.name), tell=tell))
     except BaseException:
         folder.cleanup()
         raise

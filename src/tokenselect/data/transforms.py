@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from tokenselect.data.draws import draw_integer, draw_uniform, happens
-from tokenselect.data.randaugment import LUMA
 
+LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue look
 Box = tuple[int, int, int, int]  # top, left, height, width
 
 
@@ -24,13 +24,6 @@ def resize(frames: Tensor, size: tuple[int, int]) -> Tensor:
         return frames
     frames = frames.contiguous(memory_format=torch.channels_last)  # the fast path
     return F.interpolate(frames, size=size, mode="bilinear", antialias=True, align_corners=False)
-
-
-def resize_short_side(frames: Tensor, short_side: int) -> Tensor:
-    """Resize so that the shorter side is `short_side`, keeping the shape of the picture."""
-    height, width = frames.shape[-2:]
-    scale = short_side / min(height, width)
-    return resize(frames, (max(1, round(height * scale)), max(1, round(width * scale))))
 
 
 def crop(frames: Tensor, box: Box) -> Tensor:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from av.video.stream import VideoStream
 from torch import Tensor
 
-CLOCK = 90_000  # ticks a second where times are given, as in broadcast streams
+CLOCK = 90_000  # ticks per second where times are given, as in broadcast streams
 
 
 def write_video(
@@ -38,8 +38,10 @@ def write_video(
     if frames.ndim != 4 or frames.shape[1] != 3 or frames.dtype.itemsize != 1:
         raise ValueError(f"frames must be (t, 3, h, w) uint8, got {tuple(frames.shape)}")
     if times is not None and len(times) != len(frames):
-        raise ValueError(f"times must be one a frame, got {len(times)} for {len(frames)}")
+        raise ValueError(f"times must have one value per frame, got {len(times)} for {len(frames)}")
     rate = Fraction(fps).limit_denominator(1001)
+    if rate <= 0:
+        raise ValueError(f"fps must be at least 1/1001, got {fps}")
     stamps = [round(t * CLOCK) for t in times] if times is not None else range(len(frames))
     time_base = Fraction(1, CLOCK) if times is not None else 1 / rate
     pictures = _pad_to_even(frames).permute(0, 2, 3, 1).contiguous().numpy()  # (t, h, w, 3)

@@ -1,0 +1,211 @@
+"""What files, folders of pictures, caches and memory have in common: numbered frames with times.
+
+A source hands out one frame at a time, so that a caller who shrinks each one never holds a large
+video. Sizes are checked before pixels are made: a file of a few kilobytes may claim gigabytes.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+MAX_FRAME_PIXELS = 8192 * 4320  # an 8K picture, 106 MB as RGB
+MAX_ASPECT = 32  # longer side to shorter side: resizing by the shorter one must not explode
+MAX_CLIP_PIXELS = 2**28  # of the frames that one `read` returns, 805 MB as RGB
+CHUNK_PIXELS = 2**24  # of full-size frames that are resized together, 50 MB as RGB
+
+
+class VideoError(ValueError):
+    """A video that cannot be read; a data set replaces it, a command prints it.
+
+    Attributes:
+        path: the file or folder.
+        reason: what is wrong with it, as the end of a sentence that starts with the path.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], reason: str):
+        super().__init__(os.fspath(path), reason)  # plain arguments, so that workers can pickle it
+        self.path = os.fspath(path)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return printable(f"{self.path} {self.reason}")
+
+
+def printable(text: str) -> str:
+    """Escape what breaks a line or a UTF-8 file: control characters, bytes that are not UTF-8."""
+    return "".join(
+        char.encode("unicode_escape").decode()
+        if unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp")
+        else char
+        for char in text
+    )
+
+
+def check_frame_size(path: str, height: int, width: int) -> None:
+    """Refuse a frame that is too large or too narrow to process in bounded memory."""
+    if height < 1 or width < 1:
+        raise VideoError(path, f"has frames without pixels ({width} × {height})")
+    if height * width > MAX_FRAME_PIXELS:
+        raise VideoError(
+            path,
+            f"has frames of {width} × {height} = {height * width:,} pixels; "
+            f"the limit is {MAX_FRAME_PIXELS:,} (8K)",
+        )
+    if max(height, width) > MAX_ASPECT * min(height, width):
+        raise VideoError(
+            path,
+            f"has frames of {width} × {height} pixels: one side may be at most {MAX_ASPECT} times "
+            "the other",
+        )
+
+
+class FrameSource(ABC):
+    """Numbered frames with times.
+
+    Attributes:
+        path: where they come from.
+        times: (n,) seconds at which they are shown, the first at 0.
+        num_frames: how many there are.
+        fps: frames per second, the average if the rate varies.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, times: np.ndarray, fps: float | None = None
+    ):
+        """Keep the times.
+
+        Args:
+            path: where the frames come from.
+            times: (n,) seconds.
+            fps: None for the average over the times, 1 if there is only one.
+        """
+        self.path, self.times, self.num_frames = os.fspath(path), times, len(times)
+        if fps is None:
+            fps = (len(times) - 1) / times[-1] if times[-1] > 0 else 1.0
+        self.fps = float(fps)
+
+    @property
+    @abstractmethod
+    def size(self) -> tuple[int, int]:
+        """Height and width of a frame as shown."""
+
+    @property
+    def frame_pixels(self) -> int:
+        """Pixels of one frame, known without decoding any."""
+        return self.size[0] * self.size[1]
+
+    @abstractmethod
+    def stream(self, numbers: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
+        """Give each frame of rising `numbers` once, as (number, (1, 3, h, w) uint8).
+
+        They may come in another order: a caller goes by the number.
+        """
+
+    def chunks(self, numbers: Sequence[int]) -> Iterator[tuple[list[int], Tensor]]:
+        """Give rising numbers as (numbers, (t, 3, h, w) uint8) of at most `CHUNK_PIXELS` each."""
+        held: list[tuple[int, Tensor]] = []
+        for number, frame in self.stream(numbers):
+            held.append((number, frame))
+            if (len(held) + 1) * frame[0, 0].numel() > CHUNK_PIXELS:
+                yield [number for number, _ in held], torch.cat([frame for _, frame in held])
+                held.clear()
+        if held:
+            yield [number for number, _ in held], torch.cat([frame for _, frame in held])
+
+    def read(
+        self, indices: Sequence[int], *, each: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor:
+        """Return (t, 3, h, w) uint8 frames; an index may come twice, in any order.
+
+        Args:
+            indices: numbers of the frames.
+            each: applied to every (1, 3, h, w) frame before it is kept, such as a resize. Without
+                it the frames together may have at most `MAX_CLIP_PIXELS`.
+
+        Returns:
+            Frames in the order of `indices`, channels last in memory.
+        """
+        places: dict[int, list[int]] = {}
+        for place, index in enumerate(indices):
+            places.setdefault(int(index), []).append(place)
+        if each is None and (pixels := len(indices) * self.frame_pixels) > MAX_CLIP_PIXELS:
+            raise VideoError(
+                self.path,
+                f"needs {pixels:,} pixels for {len(indices)} frames; the limit is "
+                f"{MAX_CLIP_PIXELS:,}",
+            )
+        frames = torch.empty(0)
+        for number, frame in self.stream(self.check_numbers(list(places))):
+            kept = frame if each is None else each(frame)
+            if not len(frames):
+                channels_last = (len(indices), *kept.shape[2:], kept.shape[1])
+                frames = torch.empty(channels_last, dtype=kept.dtype).permute(0, 3, 1, 2)
+            frames[places[number]] = kept
+        return frames
+
+    def check_numbers(self, numbers: Sequence[int]) -> list[int]:
+        """Sort different frame numbers; raise `IndexError` where there is no such frame."""
+        rising = sorted({int(number) for number in numbers})
+        if not rising:
+            raise ValueError("indices must name at least one frame")
+        if rising[0] < 0 or rising[-1] >= self.num_frames:
+            raise IndexError(
+                f"frames {rising[0]} to {rising[-1]} asked of {self.path}, "
+                f"which has {self.num_frames}"
+            )
+        return rising
+
+    def verify(self) -> None:
+        """Decode everything and keep nothing; raise `VideoError` where something is damaged."""
+        for _ in self.stream(range(self.num_frames)):
+            pass
+
+    def close(self) -> None:  # noqa: B027 - most sources hold nothing open
+        """Let go of the file."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r}, {self.num_frames} frames at {self.fps:.4g}/s)"
+
+
+class FramesInMemory(FrameSource):
+    """Frames that are there already.
+
+    Args:
+        frames: (t, 3, h, w) uint8.
+        fps: frames per second.
+        name: what they are called in messages.
+    """
+
+    def __init__(self, frames: Tensor, *, fps: float, name: str) -> None:
+        super().__init__(name, times=np.arange(len(frames)) / fps, fps=fps)
+        self.frames = frames
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of a frame."""
+        return self.frames.shape[2], self.frames.shape[3]
+
+    def stream(self, numbers: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
+        """Give each numbered frame."""
+        for number in numbers:
+            yield number, self.frames[number : number + 1]
