@@ -1,50 +1,30 @@
 """Compiled graphs that notice selectors.
 
-`torch.compile` shares graphs between the models of a class and takes it that a block without hooks
+`torch.compile` shares graphs between the models of a class and takes it that a module without hooks
 never gets any, here or in another model. Selectors are hooks: a selected model would be given the
-graph of a dense one, and its logits. One switch makes graphs look at hooks, too.
+graph of a dense one, and its logits. What the compiler does check, in every module that it calls,
+is that `forward` is the one of the class and not an attribute of the module itself.
 """
 
-import sys
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
-from typing import Any
+from types import MethodType
 
-CONFIG = "torch._dynamo.config"
+from torch import nn
 
 
-def notice_hooks() -> None:
-    """Make compiled graphs look at hooks from now on; those that do not are dropped.
+def mark_hooked(model: nn.Module) -> None:
+    """Give every module with hooks its own `forward` as an attribute, and take it from the others.
 
-    The compiler takes seconds to import and most processes never do: if it is not there yet, the
-    switch is set as soon as it comes.
+    It is the bound method that the module has anyway, so that nothing else changes.
     """
-    config: Any = sys.modules.get(CONFIG)
-    if config is None:
-        if not any(isinstance(finder, _SwitchOnImport) for finder in sys.meta_path):
-            sys.meta_path.insert(0, _SwitchOnImport())
-    elif config.skip_nnmodule_hook_guards:
-        config.skip_nnmodule_hook_guards = False
-        sys.modules["torch._dynamo"].reset()
+    for module in model.modules():
+        mark = module.__dict__.get("forward")
+        if module._forward_pre_hooks or module._forward_hooks:
+            if mark is None and _is_own(module.forward, module):
+                module.__dict__["forward"] = module.forward
+        elif mark is not None and _is_own(mark, module):
+            del module.__dict__["forward"]
 
 
-class _SwitchOnImport(MetaPathFinder):
-    """Waits for the compiler's settings to be imported, sets the switch and goes."""
-
-    def find_spec(self, name: str, path: object, target: object = None) -> ModuleSpec | None:
-        """Give the module's own spec, whose loader sets the switch when it has run."""
-        if name != CONFIG:
-            return None
-        sys.meta_path.remove(self)
-        spec = find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        run = spec.loader.exec_module
-
-        def run_and_switch(module: Any) -> None:
-            run(module)
-            module.skip_nnmodule_hook_guards = False
-
-        spec.loader.exec_module = run_and_switch  # type: ignore[method-assign]
-        return spec
+def _is_own(forward: object, module: nn.Module) -> bool:
+    """Tell whether `forward` is what the module's class has, and not someone's replacement."""
+    return isinstance(forward, MethodType) and forward == MethodType(type(module).forward, module)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tokenselect.adapters import Adapter, Arguments, Removable, change_arguments, find_adapter
 from tokenselect.grid import TokenGrid
-from tokenselect.insertion.compiled_graphs import notice_hooks
+from tokenselect.insertion.compiled_graphs import mark_hooked
 from tokenselect.insertion.grids import BlockGrid, follow_grids
 from tokenselect.ops.anchors import Pair
 from tokenselect.plan import THW, SelectionPlan, Site
@@ -126,11 +126,6 @@ class TokenSelectors(nn.ModuleDict):
         self.handles: list[Removable] = []
         self.site_hooks: list[SiteHook] = []
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Come back from a copy or a file, hooks and all."""
-        super().__setstate__(state)
-        notice_hooks()
-
     def before(self, block: int) -> list[Selector]:
         """List the selectors in front of one block, in the order they run."""
         return [cast(Selector, self[site.label]) for site in self.plan.before(block)]
@@ -223,6 +218,7 @@ def remove_selectors(model: nn.Module) -> nn.Module:
     if selectors is not None:
         for handle in selectors.handles:
             handle.remove()
+        mark_hooked(model)
         delattr(model, CHILD)
     return model
 
@@ -262,7 +258,6 @@ def _attach(model: nn.Module, selectors: TokenSelectors, grids: Sequence[BlockGr
     example = next(model.parameters())
     selectors.to(device=example.device, dtype=example.dtype)
     selectors.train(model.training)
-    notice_hooks()
     attach_hooks(model, selectors, grids)
     model.add_module(CHILD, selectors)
 
@@ -297,3 +292,4 @@ def attach_hooks(model: nn.Module, selectors: TokenSelectors, grids: Sequence[Bl
     if selectors.plan.sites:
         kept = [grid.kept for grid in grids[: len(blocks)]]
         selectors.handles.extend(adapter.attach(model, selectors.plan, kept))
+    mark_hooked(model)
