@@ -4,14 +4,16 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint types docs clean
+.PHONY: demo test lint types pytest docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/tokenselect predict sample:3
 	$(BIN)/tokenselect visualize sample:3 --out kept.html
 	@echo "What was kept of the clip, and why: $(CURDIR)/kept.html"
 
-test: $(VENV)/.installed-dev lint types
+test: lint types pytest
+
+pytest: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 lint: $(VENV)/.installed-dev

@@ -16,7 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PINS = dict(re.findall(r"^([\w-]+)==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
 FREE = {"types-PyYAML"}  # stubs: nothing that runs depends on their version
 PACKAGES = {"yaml": "PyYAML", "PIL": "pillow", "pydantic": "fastapi", "starlette": "fastapi"}
-WORKFLOWS = [ROOT / f".github/workflows/{name}.yml" for name in ("docs", "release")]
+WORKFLOWS = [ROOT / f".github/workflows/{name}.yml" for name in ("docs", "release", "tests")]
 FORMS = [ROOT / f".github/ISSUE_TEMPLATE/{name}.yml" for name in ("bug", "feature", "question")]
 
 
@@ -32,6 +32,26 @@ def imported_modules(path):
             yield from (alias.name.split(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module.split(".")[0]
+
+
+def floor(package):
+    """Give the lowest version of a package that pyproject.toml allows, as (major, minor)."""
+    (line,) = [line for line in PROJECT["dependencies"] if line.startswith(f"{package}>=")]
+    return minor_version(line.removeprefix(f"{package}>="))
+
+
+def minor_version(text):
+    return tuple(int(part) for part in text.split(".")[:2])
+
+
+def python_versions():
+    label = "Programming Language :: Python :: 3."
+    return [name.split(" :: ")[-1] for name in PROJECT["classifiers"] if name.startswith(label)]
+
+
+def ci_matrix():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())
+    return workflow["jobs"]["tests"]["strategy"]["matrix"]
 
 
 def test_every_extra_that_is_named_exists():
@@ -56,6 +76,23 @@ def test_every_package_that_is_imported_is_declared():
 def test_the_public_names_are_there():
     assert all(hasattr(tokenselect, name) for name in tokenselect.__all__)
     assert tokenselect.__version__ == PROJECT["version"]
+
+
+def test_ci_runs_on_every_python_of_the_classifiers():
+    assert ci_matrix()["python"] == python_versions()
+    assert PROJECT["requires-python"] == f">={python_versions()[0]}"
+
+
+def test_ci_runs_on_the_lowest_torch_and_on_the_pinned_one():
+    versions = ci_matrix()["torch"]
+    assert minor_version(versions[0]) == floor("torch")
+    assert versions[-1] == PINS["torch"]
+
+
+def test_ci_pairs_every_torch_with_a_torchvision():
+    pairs = {row["torch"]: row["torchvision"] for row in ci_matrix()["include"]}
+    assert list(pairs) == ci_matrix()["torch"]
+    assert pairs[PINS["torch"]] == PINS["torchvision"]
 
 
 def test_ci_calls_targets_that_the_makefile_has():
