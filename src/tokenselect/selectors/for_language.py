@@ -51,10 +51,10 @@ class TextScoring(Scoring):
     def score_map(self, grid: TokenGrid) -> Tensor:
         """Give each patch's likeness to the nearest word."""
         if grid.prompt is None or grid.prompt.shape[-1] != grid.tokens.shape[-1]:
-            words = "none" if grid.prompt is None else f"width {grid.prompt.shape[-1]}"
+            found = "none" if grid.prompt is None else f"width {grid.prompt.shape[-1]}"
             raise ValueError(
                 f"method 'text' needs words as wide as the tokens ({grid.tokens.shape[-1]}), got "
-                f"{words}: it works in a video-language model, at the site after its tower"
+                f"{found}: it works in a video-language model, at the site after its tower"
             )
         words = F.normalize(grid.prompt.float(), dim=-1)  # (b, m, c)
         patches = F.normalize(grid.patches.flatten(1, 3).float(), dim=-1)
