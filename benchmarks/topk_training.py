@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from tokenselect import create_model, record_selections, set_sigma
 from tokenselect.data.synthetic import CLASS_NAMES, SyntheticActions
 from tokenselect.measure.recall import frame_recall, tokenize_truth
+from tokenselect.plan import SELECTORS
 
 RESULTS = Path(__file__).parent / "results"
 METHODS = ("stts-exact", "stts-sampled", "stts-diagonal")
@@ -79,7 +80,7 @@ def train_cell(method: str, seed: int, settings: argparse.Namespace) -> dict[str
     torch.manual_seed(seed)
     model = build_model(settings.dense, plan=settings.plan, method=method)
     selectors = list(model.token_selectors.parameters())
-    backbone = [p for n, p in model.named_parameters() if not n.startswith("token_selectors.")]
+    backbone = [p for n, p in model.named_parameters() if not n.startswith(SELECTORS)]
     groups = [{"params": selectors, "lr": 2e-2}, {"params": backbone, "lr": 2e-4}]
     optimizer = torch.optim.AdamW(groups, weight_decay=0.05)
     recalls = [[0, recall(model)]]

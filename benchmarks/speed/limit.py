@@ -12,9 +12,9 @@ from benchmarks.speed.timing import Row, build, make_clips, medians, time_rounds
 from tokenselect.backbones.fast_cpu import gelu_linear
 from tokenselect.insertion import selectors_of
 from tokenselect.measure.cost import count_macs
+from tokenselect.plan import SELECTORS
 
 SHAPES = ((2509, 96, 384), (1568, 384, 1536), (392, 768, 3072), (6272, 512, 2048))
-SELECTORS = "token_selectors."
 PLANS = ("dense", "T0_0.6-S4_0.9", "T0_0.6", "S4_0.3")
 
 

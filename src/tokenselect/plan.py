@@ -15,6 +15,9 @@ from dataclasses import dataclass
 
 THW = tuple[int, int, int]
 
+CHILD = "token_selectors"  # the module of a model that holds its selectors
+SELECTORS = f"{CHILD}."  # how the names of their parameters begin
+
 GRAMMAR = (
     "sites joined by '-', each T or S, a block and a ratio or a count: "
     "'T0_0.6-S4_0.9', 'T0=5-S4=13x13', or 'dense' for none"

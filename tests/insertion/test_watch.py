@@ -1,11 +1,24 @@
+import copy
+
 import pytest
 import torch
 
 from tests.contracts.models import OWN, THIRD_PARTY
-from tokenselect import create_model, insert_selectors, record_selections
-from tokenselect.adapters import find_adapter
-from tokenselect.insertion import watch_grids
+from tokenselect import (
+    create_model,
+    insert_selectors,
+    record_selections,
+    remove_selectors,
+    set_plan,
+    set_sigma,
+)
+from tokenselect.adapters import find_adapter, lookup
+from tokenselect.adapters.own import OwnAdapter
+from tokenselect.cli.profile import grids_before_blocks
+from tokenselect.inference.explain import block_strides, record_clip
+from tokenselect.insertion import adapter_of, watch_grids
 from tokenselect.insertion.grids import follow_grids
+from tokenselect.measure.cost import layer_costs
 from tokenselect.plan import SelectionPlan
 
 CASES = pytest.mark.parametrize("case", OWN + THIRD_PARTY, ids=lambda case: case.name)
@@ -41,3 +54,28 @@ def test_watching_ends_with_its_block_and_follows_the_input():
     count = len(grids)
     model(torch.randn(1, 3, 8, 64, 48))
     assert len(grids) == count
+
+
+def test_an_adapter_that_was_given_is_used_everywhere(monkeypatch):
+    model = create_model("mvit_mini", num_classes=5)
+    monkeypatch.setattr(lookup, "ADAPTERS", {})  # the library does not know the model
+    with pytest.raises(TypeError, match="no adapter"):
+        insert_selectors(model, "T0_0.5")
+    insert_selectors(model, "T0_0.5", adapter=OwnAdapter).eval()
+    clip = torch.randn(1, 3, *model.default_input)
+    with torch.no_grad(), watch_grids(model) as grids, record_selections(model):
+        model(clip)
+    assert isinstance(adapter_of(model), OwnAdapter)
+    assert [layer.name for layer in layer_costs(model, grids[1:], tuple(clip.shape))][1] == "T0"
+    assert block_strides(model)[1] == (1, 2, 2)
+    assert grids_before_blocks(copy.deepcopy(model).to("meta"), tuple(clip.shape))[0].thw[0] == 4
+    set_plan(model, "T0_0.25")
+    assert record_clip(model, clip).grids[0] == (2, 16, 16)
+
+
+def test_setters_give_the_model_back():
+    model = create_model("mvit_mini", num_classes=5)
+    assert insert_selectors(model, "T0_0.5") is model
+    assert set_plan(model, "T0_0.25") is model
+    assert set_sigma(model, 0.05) is model
+    assert remove_selectors(model) is model

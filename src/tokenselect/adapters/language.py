@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from tokenselect.adapters.adapter import CONTEXT, Arguments
 from tokenselect.adapters.packed import Packed
 from tokenselect.grid import TokenGrid
+from tokenselect.plan import CHILD
 
 FINAL, PROMPT, ATTENTION = "final", "prompt", "attention"  # keys of the context
 PIXELS = {"image": "pixel_values", "video": "pixel_values_videos"}
@@ -162,7 +163,7 @@ def _ask(
     prompt: Sequence[Tensor] | None,
 ) -> dict[Any, Any]:
     """Begin the tower's context, with what the methods of the sites want to know of the prompt."""
-    selectors = cast(Any, getattr(model, "token_selectors", None))
+    selectors = cast(Any, getattr(model, CHILD, None))
     scorings = [selector.scoring for selector in selectors.values()] if selectors else []
     needs_text = any(scoring.needs_prompt for scoring in scorings)
     needs_attention = any(scoring.needs_class_attention for scoring in scorings)

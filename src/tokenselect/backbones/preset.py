@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from torch import nn
 
-from tokenselect.plan import SelectionPlan
+from tokenselect.plan import CHILD, SelectionPlan
 
 
 class Backbone(nn.Module):
@@ -51,7 +51,7 @@ class Backbone(nn.Module):
     def plan(self) -> SelectionPlan:
         """What the model selects, as in 0.1."""
         self._check_loaded("plan", "use tokenselect.plan_of(model)")
-        selectors: Any = getattr(self, "token_selectors", None)
+        selectors: Any = getattr(self, CHILD, None)
         return SelectionPlan() if selectors is None else selectors.plan
 
     def _check_loaded(self, name: str, instead: str) -> None:

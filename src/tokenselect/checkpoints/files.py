@@ -28,9 +28,10 @@ from tokenselect.checkpoints.model import (
 )
 from tokenselect.data.labels import read_class_names
 from tokenselect.models import create_model, find_weights, list_models
+from tokenselect.plan import SELECTORS
 from tokenselect.weights import load_weights, public_weights, read_weights
 from tokenselect.weights.files import WEIGHTS
-from tokenselect.weights.formats import SELECTORS, convert, is_scorer
+from tokenselect.weights.formats import convert, is_scorer
 from tokenselect.weights.load import check_finite
 
 EMBEDDED = Path(__file__).parents[1] / "assets" / "synthetic_mvit_mini.safetensors"

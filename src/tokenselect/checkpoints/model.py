@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from tokenselect.data.clips import ClipRule, rule_of_model, rule_of_recipe
 from tokenselect.insertion import insert_selectors, remove_selectors, selectors_of
 from tokenselect.models import create_model
-from tokenselect.plan import SelectionPlan
+from tokenselect.plan import SELECTORS, SelectionPlan
 from tokenselect.selectors.build import METHODS, has_parameters
-from tokenselect.weights.formats import SELECTORS
 
 DEFAULT_PLAN = "T0_0.6-S4_0.5"  # to begin with, where a model is dense
 UNTRAINED = tuple(method for method in METHODS if not has_parameters(method))

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from tokenselect.checkpoints import info_of, load_model, plan_of
 from tokenselect.data import parse_views
 from tokenselect.data.synthetic import SyntheticActions
+from tokenselect.insertion import selectors_of
 from tokenselect.measure.accuracy import Accuracy, count_answers
 from tokenselect.measure.cost import count_macs
 from tokenselect.measure.recall import measure_recall
@@ -129,7 +130,7 @@ def measure(
         "seconds_per_video": seconds / len(clips),
         "replaced_videos": clips.count_replaced(),
     }
-    if isinstance(clips.dataset, SyntheticActions) and hasattr(model, "token_selectors"):
+    if isinstance(clips.dataset, SyntheticActions) and selectors_of(model) is not None:
         results["recall"] = measure_recall(model, clips.dataset)
     return results
 

@@ -10,11 +10,12 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from torch import nn
 
-from tokenselect.adapters import Arguments, find_adapter
+from tokenselect.adapters import Arguments
 from tokenselect.grid import TokenGrid
+from tokenselect.insertion import adapter_of
 from tokenselect.measure.cost import count_macs, measure_latency
 from tokenselect.models import create_model
-from tokenselect.plan import THW, SelectionPlan
+from tokenselect.plan import SELECTORS, THW, SelectionPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,13 +101,11 @@ def profile_model(
     if repeats:
         tell(description="timing")
         latency = time_models({"selected": build(plan=plan), "dense": build()}, shape, repeats)
-    selector_params = sum(
-        p.numel() for n, p in model.named_parameters() if n.startswith("token_selectors.")
-    )
+    selector_params = sum(p.numel() for n, p in model.named_parameters() if n.startswith(SELECTORS))
     selector_macs = sum(
         macs
         for module, macs in counted.by_module.items()
-        if module.startswith("token_selectors.") and module.count(".") == 1
+        if module.startswith(SELECTORS) and module.count(".") == 1
     )
     return Profile(
         model=name,
@@ -137,7 +136,7 @@ def count_views(views: str) -> int:
 
 def grids_before_blocks(model: nn.Module, shape: tuple[int, ...]) -> list[TokenGrid]:
     """Run a model of the meta device and note the grid that enters each block."""
-    adapter = find_adapter(model)
+    adapter = adapter_of(model)
     grids: list[TokenGrid] = []
     handles = [
         block.register_forward_pre_hook(

@@ -11,8 +11,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from tokenselect.adapters import find_adapter
 from tokenselect.grid import TokenGrid
+from tokenselect.insertion import adapter_of
 from tokenselect.measure.cost import MacCount, count_macs
 from tokenselect.plan import THW, SelectionPlan, Site
 
@@ -67,7 +67,7 @@ class CostModel:
     @cached_property
     def blocks(self) -> Sequence[Any]:
         """The model's blocks."""
-        return find_adapter(self.model).blocks(self.model)
+        return adapter_of(self.model).blocks(self.model)
 
     @cached_property
     def kinds(self) -> list[str]:

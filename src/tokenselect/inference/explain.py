@@ -11,7 +11,6 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from tokenselect.adapters import find_adapter
 from tokenselect.checkpoints import info_of, plan_of, remarks_of, with_plan
 from tokenselect.checkpoints.model import DEFAULT_PLAN
 from tokenselect.data import FrameSource
@@ -19,8 +18,7 @@ from tokenselect.data.clips import ClipRule
 from tokenselect.data.sources import find_videos
 from tokenselect.grid import TokenGrid
 from tokenselect.inference.preprocessor import Video, open_frames
-from tokenselect.insertion import record_selections, watch_grids
-from tokenselect.insertion.insert import selectors_of
+from tokenselect.insertion import adapter_of, record_selections, selectors_of, watch_grids
 from tokenselect.measure.cost import layer_costs, time_forwards
 from tokenselect.ops.anchors import Pair, corners_of, default_stride
 from tokenselect.plan import THW, SelectionPlan
@@ -112,7 +110,7 @@ def spread_anchors(selection: Selection, *, stride: Pair | None = None) -> Tenso
 
 def block_strides(model: nn.Module) -> list[THW]:
     """Give the stride by which each block divides its grid."""
-    adapter = find_adapter(model)
+    adapter = adapter_of(model)
     strides = []
     for block in adapter.blocks(model):
         t, h, w = (PROBE // side for side in adapter.out_thw(block, (PROBE,) * 3))

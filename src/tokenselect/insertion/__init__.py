@@ -1,13 +1,19 @@
 """Puts selectors in front of a model's blocks, takes them out, and watches what they keep."""
 
 from tokenselect.insertion.control import set_plan, set_sigma
-from tokenselect.insertion.insert import insert_selectors, remove_selectors, selectors_of
+from tokenselect.insertion.insert import (
+    adapter_of,
+    insert_selectors,
+    remove_selectors,
+    selectors_of,
+)
 from tokenselect.insertion.kept import KeptTokens, record_kept
 from tokenselect.insertion.language import count_tokens, shrink_inputs
 from tokenselect.insertion.record import record_selections, watch_grids
 
 __all__ = [
     "KeptTokens",
+    "adapter_of",
     "count_tokens",
     "insert_selectors",
     "record_kept",

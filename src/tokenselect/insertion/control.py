@@ -11,11 +11,17 @@ from tokenselect.selectors import Selector
 from tokenselect.selectors.relaxation import PerturbedTopK
 
 
-def set_sigma(model: nn.Module, sigma: float) -> None:
-    """Set the noise of every smoothed Top-K; at 0 training selects hard (section 3.2)."""
+def set_sigma(model: nn.Module, sigma: float) -> nn.Module:
+    """Set the noise of every smoothed Top-K; the model is changed in place and given back.
+
+    Args:
+        model: with selectors; one without any stays as it is.
+        sigma: at 0, training selects hard (section 3.2).
+    """
     for module in model.modules():
         if isinstance(module, PerturbedTopK):
             module.set_sigma(sigma)
+    return model
 
 
 def set_plan(model: nn.Module, plan: SelectionPlan | str) -> nn.Module:

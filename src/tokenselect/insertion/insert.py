@@ -11,7 +11,7 @@ from tokenselect.grid import TokenGrid
 from tokenselect.insertion.compiled_graphs import mark_hooked
 from tokenselect.insertion.grids import BlockGrid, follow_grids
 from tokenselect.ops.anchors import Pair
-from tokenselect.plan import THW, SelectionPlan, Site
+from tokenselect.plan import CHILD, THW, SelectionPlan, Site
 from tokenselect.selectors import Selector, build_selector
 
 
@@ -99,9 +99,6 @@ class EndHook:
         adapter = self.hook.adapter
         arguments = self.hook(adapter.after(Arguments(positional, named), output))
         return adapter.output(arguments, output)
-
-
-CHILD = "token_selectors"
 
 
 class TokenSelectors(nn.ModuleDict):
@@ -226,6 +223,12 @@ def remove_selectors(model: nn.Module) -> nn.Module:
 def selectors_of(model: nn.Module) -> TokenSelectors | None:
     """Give the inserted selectors, or None for a dense model."""
     return getattr(model, CHILD, None)
+
+
+def adapter_of(model: nn.Module) -> Adapter:
+    """Give the adapter that the selectors were inserted with, or the one of a dense model."""
+    selectors = selectors_of(model)
+    return find_adapter(model) if selectors is None else selectors.adapter
 
 
 def _channels_at(adapter: Adapter, blocks: Sequence[nn.Module], site: Site) -> int:

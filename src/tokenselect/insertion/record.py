@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from torch import nn
 
-from tokenselect.adapters import Adapter, Arguments, find_adapter
+from tokenselect.adapters import Adapter, Arguments
 from tokenselect.insertion.grids import follow_grids
-from tokenselect.insertion.insert import selectors_of
+from tokenselect.insertion.insert import adapter_of, selectors_of
 from tokenselect.plan import THW, SelectionPlan
 from tokenselect.selectors import Selection, Selector
 
@@ -64,7 +64,7 @@ class GridNote:
 def watch_grids(model: nn.Module) -> Iterator[list[THW]]:
     """Note the grid of the embedding, then that which enters each block, of every forward."""
     selectors = selectors_of(model)
-    adapter = find_adapter(model) if selectors is None else selectors.adapter
+    adapter = adapter_of(model)
     plan = SelectionPlan() if selectors is None else selectors.plan
     blocks = adapter.blocks(model)
     expected = follow_grids(adapter, model, plan)[: len(blocks)]

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from tokenselect.adapters import find_adapter
-from tokenselect.plan import THW
-from tokenselect.weights.formats import SELECTORS
+from tokenselect.insertion import adapter_of, selectors_of
+from tokenselect.plan import SELECTORS, THW
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def layer_costs(model: nn.Module, grids: list[THW], shape: tuple[int, ...]) -> l
         shape: of the input.
     """
     counted = count_macs(model, *shape)
-    blocks = find_adapter(model).blocks(model)
+    blocks = adapter_of(model).blocks(model)
     names = {id(module): name for name, module in model.named_modules()}
     sites = _sites_before_blocks(model)
     inside = []
@@ -127,7 +126,7 @@ def layer_costs(model: nn.Module, grids: list[THW], shape: tuple[int, ...]) -> l
 
 def _sites_before_blocks(model: nn.Module) -> dict[int, list[str]]:
     sites: dict[int, list[str]] = {}
-    selectors = getattr(model, "token_selectors", None)
+    selectors = selectors_of(model)
     for site in selectors.plan if selectors is not None else ():
         sites.setdefault(site.block, []).append(site.label)
     return sites

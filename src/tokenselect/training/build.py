@@ -14,8 +14,9 @@ from torch.utils.data import DataLoader
 
 from tokenselect.checkpoints.model import describe_model, info_of
 from tokenselect.data import mix_clips
-from tokenselect.insertion import insert_selectors
+from tokenselect.insertion import insert_selectors, selectors_of
 from tokenselect.models import create_model, find_weights
+from tokenselect.plan import SELECTORS
 from tokenselect.selectors.build import has_scorer
 from tokenselect.training.data import (
     ClipSet,
@@ -38,7 +39,7 @@ from tokenselect.training.recipe import ModelRecipe, Recipe, recipe_from_dict
 from tokenselect.training.step import Precision
 from tokenselect.training.teach import teach_at_start
 from tokenselect.weights import LoadedWeights, load_weights
-from tokenselect.weights.load import HEAD, SELECTORS
+from tokenselect.weights.load import HEAD
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +136,7 @@ def build_learner(
         teach(model)
     if changes is not None:
         changes.model(model)
-    selects = hasattr(model, "token_selectors")
+    selects = selectors_of(model) is not None
     if recipe.model.activation_checkpointing:
         checkpoint_activations(model)
     if recipe.model.compile:

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from tokenselect.insertion import selectors_of
+
 Strategy = Literal["ddp", "fsdp"]
 
 
@@ -95,7 +97,7 @@ def spread(model: nn.Module, processes: Processes, strategy: Strategy) -> nn.Mod
     if processes.count == 1:
         return model
     # At σ = 0, and for random selection, a scorer gets no gradient.
-    return DistributedDataParallel(model, find_unused_parameters=hasattr(model, "token_selectors"))
+    return DistributedDataParallel(model, find_unused_parameters=selectors_of(model) is not None)
 
 
 def unwrap(model: nn.Module) -> nn.Module:

@@ -7,6 +7,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import AdamW
 
+from tokenselect.plan import SELECTORS
+
 
 @dataclass(frozen=True, kw_only=True)
 class SigmaSchedule:
@@ -48,7 +50,6 @@ class LrSchedule:
         return self.end + (self.peak - self.end) * 0.5 * (1 + math.cos(math.pi * done))
 
 
-SELECTORS = "token_selectors."  # what insertion calls the child module that it adds
 TABLES = ("position", "pos_embed", "pos_encoding", "bias_table", "class_token", "cls_token")
 
 

@@ -12,9 +12,9 @@ from weakref import WeakKeyDictionary
 
 from torch import nn
 
-from tokenselect.adapters import find_adapter
 from tokenselect.checkpoints import info_of, load_model, plan_of, with_plan
 from tokenselect.checkpoints.model import DEFAULT_PLAN, sites_of
+from tokenselect.insertion import adapter_of
 from tokenselect.measure.cost import layer_costs
 from tokenselect.models import list_models
 from tokenselect.plan import THW, SelectionPlan
@@ -124,7 +124,7 @@ def list_offers(
 
 def count_blocks(model: nn.Module) -> int:
     """Count the places where a site may be."""
-    return len(find_adapter(model).blocks(model))
+    return len(adapter_of(model).blocks(model))
 
 
 def own_sites(model: nn.Module) -> list[str] | None:

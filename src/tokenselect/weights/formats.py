@@ -10,11 +10,11 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from tokenselect.backbones import mvit, video_swin
+from tokenselect.plan import CHILD, SELECTORS
 
 SCORER = re.compile(r"(time|space)_score_predictor\.(\d+)\.score_network\.(in_conv|out_conv)\.(.*)")
 KINDS = {"time": "T", "space": "S"}
 PARTS = {"in_conv": "embed", "out_conv": "score"}
-SELECTORS = "token_selectors."  # prefix of the parameters of inserted selectors
 
 
 def rename_scorers(state: Mapping[str, Tensor], *, sites: Sequence[str]) -> dict[str, Tensor]:
@@ -226,5 +226,5 @@ def convert(state: State, model: nn.Module) -> tuple[str, dict[str, Tensor], lis
     renamed = layout.rename(state, model)
     resized = RESIZE[layout.family](renamed, model)
     changed = sorted(name for name in resized if resized[name].shape != renamed[name].shape)
-    sites = list(cast(Mapping[str, Any], getattr(model, "token_selectors", {})))
+    sites = list(cast(Mapping[str, Any], getattr(model, CHILD, {})))
     return layout.title, rename_scorers(resized, sites=sites), changed

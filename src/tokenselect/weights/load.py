@@ -9,8 +9,9 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from tokenselect.plan import SELECTORS
 from tokenselect.weights.files import read_weights, unwrap
-from tokenselect.weights.formats import SELECTORS, convert, is_scorer
+from tokenselect.weights.formats import convert, is_scorer
 
 Shape = tuple[int, ...]
 
