@@ -1,6 +1,7 @@
 """`tokenselect data check`: read every video of a data set and report what is wrong."""
 
 import json as json_format
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -23,7 +24,9 @@ from tokenselect.data.check import (
 from tokenselect.data.frame_folder import walk_videos
 from tokenselect.data.frame_source import printable
 from tokenselect.data.labels import SampleList, shorten
-from tokenselect.data.split import find_parts
+from tokenselect.data.split import PART_WORDS, find_parts
+from tokenselect.training.data import read_part
+from tokenselect.training.recipe import read_recipe
 
 SHOWN = 50  # problems in the table; JSON has them all
 
@@ -34,8 +37,8 @@ def check(
     annotation_format: str | None = None,
     class_names: str | None = None,
     table: TableLayout | None = None,
-    min_frames: int = 16,
-    cache_short_side: int = 96,
+    min_frames: int | None = None,
+    cache_short_side: int | None = None,
     workers: int | None = None,
     quick: bool = False,
     json: bool = False,
@@ -46,38 +49,48 @@ def check(
     with exit code 1 if there is anything to mend.
 
     Args:
-        dataset: folder of class folders, or of train/val/test folders of them, or of annotation
-            files; an annotation file.
+        dataset: a recipe (.yaml), whose parts are checked; a folder of class folders, or of
+            train/val/test folders of them, or of annotation files; or an annotation file.
         root: folder that the paths of the annotations start from; the file's own if not given.
         annotation_format: folder, kinetics, list, ssv2, table or ucf101; told from the content if
             not given.
         class_names: file with the names of the classes, where the format does not say them.
         table: columns and rows of a table, for example --table.where.signer 1-7.
-        min_frames: a video with fewer is too short.
-        cache_short_side: of the frames in a cache, to say how much disk it will take.
+        min_frames: a video with fewer is too short; the recipe's frames, or 16.
+        cache_short_side: of the frames in a cache, to say how much disk it will take; the
+            recipe's, or 96.
         workers: videos read at once; as many as there are cores if not given.
         quick: read the list of frames and the first frame of each video only.
         json: print JSON instead of tables.
     """
-    paths = find_parts(dataset)
-    parts = {
-        part: read_annotations(
-            path,
-            root=root,
-            annotation_format=annotation_format,
-            class_names=class_names,
-            table=table,
-        )
-        for part, path in paths.items()
-    }
-    videos = check_with_progress(parts, min_frames=min_frames, quick=quick, workers=workers)
+    folders: list[Path] = []
+    if Path(dataset).suffix in (".yaml", ".yml"):
+        data = read_recipe(dataset, ["--data.root", root] if root else []).data
+        parts = {part: read_part(data, part) for part in PART_WORDS}
+        min_frames = min_frames or data.frames
+        cache_short_side = cache_short_side or data.cache_short_side
+    else:
+        paths = find_parts(dataset)
+        parts = {
+            part: read_annotations(
+                path,
+                root=root,
+                annotation_format=annotation_format,
+                class_names=class_names,
+                table=table,
+            )
+            for part, path in paths.items()
+        }
+        folders = [path for path in paths.values() if path.is_dir()]
+    short_side = cache_short_side or 96
+    videos = check_with_progress(parts, min_frames=min_frames or 16, quick=quick, workers=workers)
     problems = [problem for video in videos for problem in video.problems]
     problems += find_duplicates(videos) + find_unknown_classes(parts)
-    if all(path.is_dir() for path in paths.values()):
+    if folders:
         problems += find_unlisted(walk_videos(dataset), [video.sample.path for video in videos])
     report = {
-        **describe_set(parts, videos, short_side=cache_short_side),
-        "cache_short_side": cache_short_side,
+        **describe_set(parts, videos, short_side=short_side),
+        "cache_short_side": short_side,
         "problems": count_kinds(problems),
         "notes": note_classes(parts),
     }

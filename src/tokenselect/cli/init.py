@@ -1,0 +1,218 @@
+"""`tokenselect init my_videos/`: look at a folder of videos and write a recipe for it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from tokenselect.data import Sample, SampleList, VideoError, open_video, read_annotations
+from tokenselect.data.frame_source import printable
+from tokenselect.data.split import PART_WORDS, WHOLE, find_parts, propose_split
+
+LOOKED_AT = 20  # videos that are opened to see how long they are
+LONG = 10.0  # seconds; of a longer video a clip shows a stretch, not the whole
+
+TEMPLATE = """\
+# {summary}
+#
+#   tokenselect data check {file}
+#   tokenselect train {file}
+#   tokenselect evaluate {run} test
+#   tokenselect predict {example} --checkpoint {run}
+#
+# This trains a dense model. To keep half of the frames, evenly spaced, add to the last two commands
+# --plan T0_0.5 --method uniform. To let the model choose them:
+#   tokenselect teach {run} train --plan T0_0.5 --out {taught}
+# Change any line, or give it on the command line: tokenselect train {file} --schedule.epochs 60
+name: {name}
+data:
+  source: videos
+  root: {root}
+{parts}
+  frames: 16
+  stride: {stride}
+  size: 64  # pixels; 96 or 112 see more and take longer
+  workers: 2
+  cache: runs/cache  # decoded frames; safe to delete
+  cache_short_side: 80
+model: {{name: mvit_mini, plan: dense}}
+augmentation:  # mild, for small sets
+  scale: [0.5, 1.0]
+  ratio: [0.8, 1.25]
+  flip: 0  # 0.5 mirrors clips: only where left and right mean the same
+  jitter: 0.3
+  rand_augment_ops: 0
+  erasing: 0
+  mixup: 0
+  cutmix: 0
+  repeats: 1
+schedule:
+  epochs: {epochs}
+  warmup_epochs: {warmup}
+  batch_size: {batch_size}
+  lr: 8e-4
+  backbone_factor: 1  # train all weights, from scratch
+"""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What a recipe says of the data.
+
+    Attributes:
+        root: folder of the videos.
+        parts: the videos of train, val and test.
+        sources: annotations of the parts that are there already; without them a list is written.
+        divided_by: "group" or "class", if the split is ours.
+    """
+
+    root: Path
+    parts: dict[str, SampleList]
+    sources: dict[str, Path] = field(default_factory=dict)
+    divided_by: str | None = None
+
+
+def init(dataset: str, out: str | None = None, epochs: int = 30, force: bool = False) -> None:
+    """Look at a folder of videos and write a recipe for it.
+
+    A folder of class folders, or one that lacks a part, is divided into videos to train, validate
+    and test on; the list of them is written beside the recipe, to be changed by hand.
+
+    Args:
+        dataset: folder of class folders, or of train/val/test folders of them, or of annotation
+            files; an annotation file.
+        out: the recipe; NAME.yaml in this folder if not given.
+        epochs: passes over the training videos.
+        force: write over a recipe that is there.
+    """
+    proposal = look_at(Path(dataset))
+    path = Path(out or f"{Path(dataset).resolve().stem or 'videos'}.yaml")
+    lists = None if proposal.sources else path.with_suffix(".csv")
+    for file in filter(None, (path, lists)):
+        if file.exists() and not force:
+            raise FileExistsError(f"{file} is there already: give --force, or another --out")
+    if lists is not None:
+        write_split(proposal, lists)
+    text = write_text(proposal, path, lists, epochs=epochs)
+    path.write_text(text, encoding="utf-8")
+    print(f"wrote {path}" + (f" and {lists}, the list of the split" if lists else ""))
+    print("\n".join(line[2:] for line in text.split("\n#\n# This")[0].split("\n")))
+
+
+def look_at(dataset: Path) -> Proposal:
+    """Find the parts of a data set; those that are missing are taken from the training videos."""
+    if printable(str(dataset)) != str(dataset):
+        raise ValueError(f"{printable(str(dataset))}: rename the folder, a recipe is plain text")
+    found = find_parts(dataset)
+    root = dataset if dataset.is_dir() else dataset.parent
+    first = "train" if "train" in found else WHOLE
+    if first not in found:
+        raise ValueError(f"{dataset} has {', '.join(found)}, but no videos to train on")
+    parts = {"train": read_annotations(found[first], root=None if found[first].is_dir() else root)}
+    names = parts["train"].class_names
+    for part in found:
+        if part != first:
+            base = None if found[part].is_dir() else root
+            parts[part] = read_annotations(found[part], root=base, class_names=names)
+    if not any(sample.label is not None for sample in parts["train"].samples):
+        raise ValueError(f"{dataset} holds no labelled videos: put each class into its own folder")
+    missing = [part for part in PART_WORDS if part not in parts]
+    if not missing:
+        return Proposal(root, parts, found)
+    labelled = [sample for sample in parts["train"].samples if sample.label is not None]
+    chosen, divided_by = propose_split(labelled, parts=missing)
+    for part in ("train", *missing):
+        own = [s for s, other in zip(labelled, chosen, strict=True) if other == part]
+        parts[part] = SampleList(own, names)
+    return Proposal(root, {part: parts[part] for part in PART_WORDS}, divided_by=divided_by)
+
+
+def write_split(proposal: Proposal, path: Path) -> None:
+    """Write the videos as a table: path, class, part, and the frames of a part of a video."""
+    with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        columns = ["path", "label", "part", "start", "stop"]
+        writer.writerow(columns if has_spans(proposal) else columns[:3])
+        for part, found in proposal.parts.items():
+            for sample in found.samples:
+                if sample.label is not None:
+                    name = os.path.relpath(sample.path, proposal.root)
+                    label = found.class_names[sample.label]
+                    writer.writerow([name, label, part, *(sample.span or ())])
+
+
+def has_spans(proposal: Proposal) -> bool:
+    """Tell whether the samples are parts of videos."""
+    return any(sample.span for found in proposal.parts.values() for sample in found.samples)
+
+
+def write_text(proposal: Proposal, path: Path, lists: Path | None, *, epochs: int) -> str:
+    """Write the recipe."""
+    train, test = proposal.parts["train"], proposal.parts["test"]
+    name = path.stem
+    example = (test.samples or train.samples)[0].path
+    return TEMPLATE.format(
+        summary=summarize_split(proposal),
+        file=shlex.quote(str(path)),
+        taught=shlex.quote(f"runs/{name}_T0_0.5"),
+        run=shlex.quote(f"runs/{name}"),
+        example=shlex.quote(printable(example)),
+        name=json.dumps(name, ensure_ascii=False),
+        root=json.dumps(str(proposal.root), ensure_ascii=False),
+        parts=write_parts(proposal, lists),
+        stride=choose_stride(train.samples),
+        epochs=epochs,
+        warmup=min(3, epochs / 10),
+        batch_size=min(16, len(train)),
+    )
+
+
+def summarize_split(proposal: Proposal) -> str:
+    """Say in one line how many videos and classes there are, and how they are divided."""
+    total = sum(len(found) for found in proposal.parts.values())
+    counts = ", ".join(f"{len(found)} {part}" for part, found in proposal.parts.items())
+    how = {
+        "group": "; each group of clips (person, recording) is in one part only",
+        "class": "; each class divided by chance",
+        None: "",
+    }[proposal.divided_by]
+    return f"{total} videos of {proposal.parts['train'].num_classes} classes: {counts}{how}."
+
+
+def write_parts(proposal: Proposal, lists: Path | None) -> str:
+    """Write where the videos of each part are listed."""
+    if lists is None:
+        where = dict.fromkeys(PART_WORDS, "")
+        places = {part: path.relative_to(proposal.root) for part, path in proposal.sources.items()}
+        lines = []
+    else:
+        place = os.path.relpath(os.path.realpath(lists), os.path.realpath(proposal.root))
+        where = {part: f", where: {{part: {part}}}" for part in PART_WORDS}
+        places = dict.fromkeys(PART_WORDS, Path(place))
+        spans = ", start: start, stop: stop" if has_spans(proposal) else ""
+        lines = [f"  table: {{path: path, label: label{spans}}}"]
+    for part in PART_WORDS:
+        annotations = json.dumps(str(places[part]), ensure_ascii=False)
+        lines.append(f"  {part}: {{annotations: {annotations}{where[part]}}}")
+    return "\n".join(lines)
+
+
+def choose_stride(samples: Sequence[Sample]) -> str:
+    """Let a clip show the whole of a short video, and a stretch of a long one."""
+    seconds = []
+    for sample in samples[:: max(1, len(samples) // LOOKED_AT)][:LOOKED_AT]:
+        try:
+            with open_video(sample.path) as source:
+                start, stop = sample.span or (0, source.num_frames)
+                seconds.append((stop - start) / source.fps)
+        except VideoError:  # `data check` lists them
+            continue
+    if seconds and median(seconds) > LONG:
+        return "4  # every fourth frame: these videos are long, and a clip is a stretch of one"
+    return "null  # one frame of each of 16 equal parts: a clip is the whole video"
