@@ -35,7 +35,7 @@ def test_a_plan_is_read_and_written_in_canonical_form(text, canonical):
 @given(
     st.lists(
         st.one_of(
-            st.builds(Site, st.just("T"), st.integers(0, 40), st.integers(1, 64)),
+            st.builds(Site, st.just("T"), st.integers(0, 40), count=st.integers(1, 64)),
             st.builds(
                 Site,
                 st.just("S"),
@@ -100,6 +100,23 @@ def test_a_count_is_at_least_one():
 def test_more_frames_than_there_are_is_refused():
     with pytest.raises(ValueError, match="T0=9 asks for 9 frames, but there are only 8"):
         Site("T", 0, 9).frames_kept(8)
+
+
+def test_one_frame_and_all_frames_cannot_be_mixed_up():
+    assert Site("T", 0, 1.0).frames_kept(8) == 8
+    assert Site("T", 0, count=1).frames_kept(8) == 1
+    assert SelectionPlan.parse("T0=1").sites == (Site("T", 0, count=1),)
+    assert SelectionPlan.parse("T0=1-S1=2x3").moved([4, 7]) == SelectionPlan.parse("T4=1-S7=2x3")
+    with pytest.raises(ValueError, match="one frame or all of them: write count=1 for one"):
+        Site("T", 0, 1)
+    with pytest.raises(ValueError, match=r"ratio of site T0 must be in \(0, 1\], got 5"):
+        Site("T", 0, 5.0)
+    with pytest.raises(ValueError, match=r"count of site T0 must be a whole number, got 0.5"):
+        Site("T", 0, count=0.5)
+    with pytest.raises(TypeError, match=r"keep or count, got 0.5 and 3"):
+        Site("T", 0, 0.5, count=3)
+    with pytest.raises(TypeError, match="keep or count"):
+        Site("T", 0)
 
 
 def test_a_side_larger_than_the_grid_is_refused():

@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import InitVar, dataclass
+from typing import Any, cast
 
 THW = tuple[int, int, int]
 
@@ -44,13 +46,32 @@ class Site:
             of them, is the site after the last block.
         keep: a ratio in (0, 1] as a float; or exactly this many frames (an int, for "T"), or this
             many rows and columns (a pair, for "S").
+
+    Args:
+        count: an exact number in place of `keep`. One frame must be written so: 1 might mean all.
     """
 
     kind: str
     block: int
-    keep: float | int | tuple[int, int]
+    keep: float | int | tuple[int, int] = cast(Any, None)
+    count: InitVar[int | tuple[int, int] | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, count: int | tuple[int, int] | None) -> None:
+        if (self.keep is None) == (count is None):
+            raise TypeError(f"a site takes keep or count, got {self.keep} and {count}")
+        if isinstance(count, float):
+            raise ValueError(f"count of site {self.label} must be a whole number, got {count:g}")
+        if self.kind == "T" and isinstance(self.keep, int) and self.keep == 1:
+            raise ValueError(
+                f"keep of site {self.label} is 1, which may mean one frame or all of them: "
+                "write count=1 for one, or 1.0 for all"
+            )
+        if count is not None:
+            object.__setattr__(self, "keep", count)
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse what cannot be kept."""
         if self.kind not in ("T", "S"):
             raise ValueError(f"a site's kind must be 'T' or 'S', got {self.kind!r}")
         if self.block < 0:
@@ -63,6 +84,12 @@ class Site:
             raise ValueError(f"site {self.label} takes a ratio or {allowed}, got {self.keep}")
         elif min(self.keep if isinstance(self.keep, tuple) else (self.keep,)) < 1:
             raise ValueError(f"site {self.label} must keep at least 1, got {self.keep}")
+
+    def at(self, block: int) -> Site:
+        """Return the same site before another block."""
+        site = copy(self)
+        object.__setattr__(site, "block", block)
+        return site
 
     @property
     def label(self) -> str:
@@ -143,7 +170,7 @@ class SelectionPlan:
         """Read each site's number as a position in `blocks`: the first block of each stage, say."""
         starts = tuple(blocks)
         self.check_blocks(len(starts), unit="stage")
-        return SelectionPlan(tuple(Site(s.kind, starts[s.block], s.keep) for s in self.sites))
+        return SelectionPlan(tuple(site.at(starts[site.block]) for site in self.sites))
 
     def check_blocks(self, num_blocks: int, *, unit: str = "block", has_end: bool = False) -> None:
         """Refuse a site beyond the last block; with `has_end`, one right after it is allowed."""
@@ -178,7 +205,7 @@ def _parse_site(part: str, text: str) -> Site:
         return Site(kind, block, (count, int(columns or count)))
     if columns is not None:
         raise ValueError(f"site {part!r} in plan {text!r}: frames take one count, as in T0=5")
-    return Site(kind, block, count)
+    return Site(kind, block, count=count)
 
 
 def _parse_ratio(digits: str, part: str, text: str) -> float:

@@ -150,7 +150,7 @@ def test_a_scorer_on_top_of_uniform_begins_as_uniform_frames(t, scorer):
     grid = make_grid(torch.randn(2, t, H, W, C))
     for keep in range(1, t + 1):
         kept = [
-            build_selector(Site("T", 0, keep), channels=C, **settings).eval()(grid).tokens
+            build_selector(Site("T", 0, count=keep), channels=C, **settings).eval()(grid).tokens
             for settings in ({"scorer": scorer}, {"method": "uniform"})
         ]
         assert torch.equal(*kept), (t, keep)
@@ -218,7 +218,7 @@ def test_random_regions_favour_no_anchor():
 
 @pytest.mark.parametrize(("keep", "frames"), [(1, [2]), (2, [1, 3]), (3, [0, 2, 4]), (5, range(5))])
 def test_uniform_frames_are_evenly_spaced(keep, frames):
-    selector = build_selector(Site("T", 0, keep), channels=C, method="uniform")
+    selector = build_selector(Site("T", 0, count=keep), channels=C, method="uniform")
     grid = make_grid(torch.randn(2, T, H, W, C))
     assert torch.equal(selector(grid).patches, grid.patches[:, list(frames)])
 
@@ -241,7 +241,7 @@ def test_motion_keeps_what_moves():
 def test_novelty_keeps_what_stands_out():
     patches = torch.zeros(1, T, H, W, C)
     patches[0, 1] = 1.0
-    kept = build_selector(Site("T", 0, 1), channels=C, method="novelty")(make_grid(patches))
+    kept = build_selector(Site("T", 0, count=1), channels=C, method="novelty")(make_grid(patches))
     assert torch.equal(kept.patches, patches[:, 1:2])
 
 

@@ -14,7 +14,7 @@ STRIDE = (2, 4, 4)
 
 
 def keep_frames(block, frames, thw):
-    site = Site("T", block, len(frames))
+    site = Site("T", block, count=len(frames))
     scores = torch.zeros(1, thw[0])
     return Selection(site, scores, torch.tensor([frames]), thw, (len(frames), *thw[1:]))
 

@@ -109,7 +109,7 @@ def rise_without(
     scoring = selector.scoring
     whole = losses_of(model, clips, labels, target="label")
     others = (other for other in plan if other.label != site.label)
-    set_plan(model, SelectionPlan((*others, Site("T", site.block, t - 1))))
+    set_plan(model, SelectionPlan((*others, Site("T", site.block, count=t - 1))))
     rises = []
     for frame in range(t):
         selector.scoring = _AllBut(frame)
