@@ -26,7 +26,7 @@ def test_the_tables_name_the_grid_before_each_block(capsys):
     [
         (["mvit_mini", "--plan", "T0_2"], "(0, 1], got 2"),
         (["mvit_huge"], "no model is called 'mvit_huge'"),
-        (["mvit_mini", "--views", "5"], "as in 5x1, got '5'"),
+        (["mvit_mini", "--views", "5"], 'like "5x1"'),
     ],
 )
 def test_wrong_values_end_with_their_message(arguments, message, capsys):

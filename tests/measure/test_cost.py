@@ -1,8 +1,11 @@
+import copy
+import json
+
 import pytest
 import torch
 from torch import nn
 
-from tokenselect.measure.cost import count_macs, measure_latency
+from tokenselect.measure.cost import Timing, are_told_apart, count_macs, measure_latency
 
 
 class Attention(nn.Module):
@@ -40,3 +43,13 @@ def test_tasks_are_timed_in_turns():
 def test_no_repeats_are_refused():
     with pytest.raises(ValueError, match="repeats must be at least 1, got 0"):
         measure_latency({}, repeats=0)
+
+
+def test_times_carry_their_spread_and_are_not_told_apart_in_noise():
+    quiet, slow = Timing([1.0, 1.1, 1.2, 1.1]), Timing([2.0, 2.1, 2.2, 2.1])
+    assert quiet == 1.1 and str(quiet) == "1.1 ± 0.025"
+    assert are_told_apart(quiet, slow) and are_told_apart(slow, quiet)
+    assert not are_told_apart(Timing([1.0, 3.0, 1.0, 3.0]), Timing([2.0, 2.0, 2.0, 2.0]))
+    assert not are_told_apart(Timing([1.0]), Timing([2.0]))  # once is no measurement
+    copied = copy.deepcopy(slow.scaled(1e3))
+    assert copied.samples == (2000.0, 2100.0, 2200.0, 2100.0) and json.dumps(copied) == "2100.0"

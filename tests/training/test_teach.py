@@ -106,7 +106,16 @@ def test_without_labels_the_models_own_answers_teach():
         teach_selectors(model, unlabelled, target="label")
 
 
-@pytest.mark.parametrize("case", OWN + THIRD_PARTY, ids=lambda case: case.name)
+CLASSIFIERS = [case for case in OWN + THIRD_PARTY if not case.takes_frames]
+
+
+def test_a_tower_that_classifies_nothing_cannot_teach():
+    tower = next(case for case in THIRD_PARTY if case.name == "clip")
+    with pytest.raises(ValueError, match="only a model that classifies videos can teach"):
+        teach_selectors(tower.build(), [(tower.video(), torch.tensor([1, 2]))], plan="T0=3")
+
+
+@pytest.mark.parametrize("case", CLASSIFIERS, ids=lambda case: case.name)
 def test_every_model_is_taught_frames_and_regions_and_keeps_its_weights(case):
     torch.manual_seed(0)
     model = case.build()

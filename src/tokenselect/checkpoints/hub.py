@@ -15,7 +15,7 @@ from torch import nn
 
 from tokenselect.checkpoints.files import save_model
 from tokenselect.checkpoints.model import describe_model, info_of, plan_of, with_plan
-from tokenselect.measure.cost import count_gmacs
+from tokenselect.measure.cost import count_macs
 from tokenselect.weights import read_metadata
 
 TAGS = ("video-classification", "token-selection", "efficient-inference")
@@ -114,7 +114,7 @@ def write_card(model: nn.Module, metadata: Mapping[str, Any], *, repo: str) -> s
     """
     described, plan, shape = describe_model(model), plan_of(model), info_of(model).clip_rule.shape
     selection = described.get("selection", {})
-    gmacs = [count_gmacs(m, shape) for m in (model, with_plan(model, "dense"))]
+    gmacs = [count_macs(m, *shape).gmacs for m in (model, with_plan(model, "dense"))]
     _, channels, frames, height, width = shape
     rows = {
         "backbone": described["name"],

@@ -125,5 +125,5 @@ def row_of(proposal: Proposal) -> list[str]:
     top1 = ""
     if proposal.top1 is not None:
         top1 = f"{proposal.top1:.1f}" if proposal.is_recorded else f"≈ {proposal.top1:.1f}"
-    time = "" if proposal.milliseconds is None else f"{proposal.milliseconds:.1f}"
+    time = "" if proposal.milliseconds is None else str(proposal.milliseconds)
     return [proposal.plan, f"{proposal.gmacs:.4g}", time, f"{proposal.kept:.0%}", top1]

@@ -14,6 +14,7 @@ from tokenselect.cli.progress import telling
 from tokenselect.data.clips import ClipRule
 from tokenselect.data.sources import find_videos
 from tokenselect.export import FORMATS, export_model, time_exported
+from tokenselect.measure.cost import Timing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,7 @@ def export(
             metadata=describe(model),
             tell=tell,
         )
-        seconds: dict[str, float] = {}
+        seconds: dict[str, Timing] = {}
         if repeats:
             dense = with_plan(model, "dense")
             seconds = time_exported(path, dense, chosen, repeats=repeats, tell=tell)

@@ -24,6 +24,7 @@ from tokenselect.inference.predict import (
     cost_of,
     predict_video,
 )
+from tokenselect.measure.cost import NOISY, are_told_apart
 
 DETAILED = 3  # up to so many videos get a table each
 
@@ -205,12 +206,16 @@ def cost_table(model: nn.Module, costs: Costs, *, views: str) -> Table:
     table = Table(*columns, title=title, title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"
-    rows = [("GMACs", costs.gmacs, costs.gmacs_dense)]
-    if costs.milliseconds is not None and costs.milliseconds_dense is not None:
-        rows.append(("ms", costs.milliseconds, costs.milliseconds_dense))
-    for name, selected, dense in rows:
-        row = [f"{count * selected:.4g}", f"{count * dense:.4g}", f"{1 - selected / dense:.0%}"]
-        table.add_row(name, *row[: len(columns) - 1])
+    gmacs = [f"{count * costs.gmacs:.4g}", f"{count * costs.gmacs_dense:.4g}"]
+    rows = [("GMACs", *gmacs, f"{1 - costs.gmacs / costs.gmacs_dense:.0%}")]
+    selected, dense = costs.milliseconds, costs.milliseconds_dense
+    if selected is not None and dense is not None:
+        saved = f"{1 - selected / dense:.0%}" if are_told_apart(selected, dense) else "noisy"
+        rows.append(("ms", str(selected.scaled(count)), str(dense.scaled(count)), saved))
+    for row in rows:
+        table.add_row(*row[: len(columns)])
+    if plan and any(row[-1] == "noisy" for row in rows):
+        table.caption = NOISY
     return table
 
 

@@ -21,7 +21,7 @@ from tokenselect.export.formats import (
     write_onnx,
     write_program,
 )
-from tokenselect.measure.cost import measure_latency
+from tokenselect.measure.cost import Timing, measure_latency
 
 BATCHES = (1, 3)  # both unlike the batch of 2 that was traced
 
@@ -149,7 +149,7 @@ def time_exported(
     *,
     repeats: int,
     tell: Callable[[str], object] = id,
-) -> dict[str, float]:
+) -> dict[str, Timing]:
     """Time one clip through a file and through one of the dense model, in turns.
 
     Args:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tokenselect.checkpoints.model import info_of, sites_of, with_plan
 from tokenselect.inference.candidates import Candidate, CostModel, drops, list_plans, usual_sites
-from tokenselect.measure.cost import count_gmacs, time_forwards
+from tokenselect.measure.cost import Timing, count_macs, time_forwards
 from tokenselect.plan import SelectionPlan
 
 FEWEST = 3  # results from which others are estimated
@@ -126,7 +126,7 @@ class Proposal:
     plan: str
     gmacs: float
     kept: float
-    milliseconds: float | None = None
+    milliseconds: Timing | None = None
     top1: float | None = None
     is_recorded: bool = False
 
@@ -240,7 +240,7 @@ def count_exactly(model: nn.Module, proposals: Iterable[Proposal]) -> Iterator[P
     """Count the multiply-adds again with the scorers, one proposal after the other as asked for."""
     shape = info_of(model).clip_rule.shape
     for p in proposals:
-        yield replace(p, gmacs=count_gmacs(with_plan(model, p.plan), shape))
+        yield replace(p, gmacs=count_macs(with_plan(model, p.plan), *shape).gmacs)
 
 
 def time_proposals(
@@ -263,7 +263,7 @@ def time_proposals(
     )
 
 
-def time_plans(model: nn.Module, plans: Sequence[str], *, repeats: int) -> dict[str, float]:
+def time_plans(model: nn.Module, plans: Sequence[str], *, repeats: int) -> dict[str, Timing]:
     """Time plans in turns on the model's device: milliseconds by plan."""
     device = next(model.parameters()).device
     clip = torch.randn(info_of(model).clip_rule.shape, device=device)

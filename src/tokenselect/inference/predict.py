@@ -15,7 +15,7 @@ from tokenselect.checkpoints import info_of, plan_of, with_plan
 from tokenselect.data import FrameSource, VideoError
 from tokenselect.data.sources import Video
 from tokenselect.measure.accuracy import score_views
-from tokenselect.measure.cost import count_gmacs, time_forwards
+from tokenselect.measure.cost import Timing, count_macs, time_forwards
 
 Spans = list[tuple[int, int]]
 
@@ -157,8 +157,8 @@ class Costs:
 
     gmacs: float
     gmacs_dense: float
-    milliseconds: float | None = None
-    milliseconds_dense: float | None = None
+    milliseconds: Timing | None = None
+    milliseconds_dense: Timing | None = None
 
 
 def answer_video(video: Video, predict: Callable[[FrameSource], Timeline]) -> Answer:
@@ -186,8 +186,8 @@ def cost_of(model: nn.Module, *, repeats: int = 3) -> Costs:
     models = {"dense": with_plan(model, "dense")}
     if plan_of(model):
         models["selected"] = model
-    gmacs = {name: count_gmacs(one, shape) for name, one in models.items()}
-    timed: dict[str, float] = {}
+    gmacs = {name: count_macs(one, *shape).gmacs for name, one in models.items()}
+    timed: dict[str, Timing] = {}
     if repeats:
         device = next(model.parameters()).device
         timed = time_forwards(models, torch.randn(shape, device=device), repeats=repeats)

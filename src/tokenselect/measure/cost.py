@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -66,18 +66,55 @@ def _meta_memo(model: nn.Module) -> dict[int, object]:
     return memo
 
 
+class Timing(float):
+    """The median of several runs of one thing, timed in turns with others; it knows all of them."""
+
+    samples: tuple[float, ...]
+
+    def __new__(cls, samples: Iterable[float]) -> Timing:
+        """Take the runs in order."""
+        values = tuple(samples)
+        timing = super().__new__(cls, statistics.median(values))
+        timing.samples = values
+        return timing
+
+    def __reduce__(self) -> tuple[type[Timing], tuple[tuple[float, ...]]]:
+        return Timing, (self.samples,)
+
+    def scaled(self, factor: float) -> Timing:
+        """Give the same runs in another unit."""
+        return Timing(factor * value for value in self.samples)
+
+    def __str__(self) -> str:
+        """Write the median and half the range of the middle half of the runs."""
+        if len(self.samples) < 2:
+            return f"{float(self):.4g}"
+        low, _, high = statistics.quantiles(self.samples, n=4, method="inclusive")
+        return f"{float(self):.4g} ± {(high - low) / 2:.2g}"
+
+
+def are_told_apart(first: Timing, second: Timing) -> bool:
+    """Tell whether one of two things timed in turns is faster beyond the noise.
+
+    In at least three turns, and in all of them but one in five, the same one must be faster.
+    """
+    turns = list(zip(first.samples, second.samples, strict=True))
+    faster = sum(a < b for a, b in turns)
+    return len(turns) >= 3 and max(faster, len(turns) - faster) >= 0.8 * len(turns)
+
+
+NOISY = "noisy: these times cannot be told apart; repeat on a quiet machine or with more --repeats"
+
+
 def measure_latency(
     tasks: Mapping[str, Callable[[], object]], *, repeats: int = 7, warmup: int = 1
-) -> dict[str, float]:
-    """Time each task in turns.
+) -> dict[str, Timing]:
+    """Time each task in turns, so that a neighbour's load falls on all of them: seconds by name.
 
     Args:
         tasks: name to a function without arguments.
         repeats: rounds; each times every task once.
         warmup: rounds before that are not counted.
-
-    Returns:
-        Name to the median in seconds.
     """
     if repeats < 1:
         raise ValueError(f"repeats must be at least 1, got {repeats}")
@@ -88,7 +125,7 @@ def measure_latency(
             task()
             if turn >= warmup:
                 seconds[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+    return {name: Timing(values) for name, values in seconds.items()}
 
 
 @dataclass(frozen=True)
@@ -132,20 +169,14 @@ def _sites_before_blocks(model: nn.Module) -> dict[int, list[str]]:
     return sites
 
 
-def count_gmacs(model: nn.Module, shape: tuple[int, ...]) -> float:
-    """Count the multiply-adds of one forward in units of 10⁹."""
-    counted: MacCount = count_macs(model, *shape)
-    return counted.gmacs
-
-
 def time_forwards(
     models: Mapping[str, nn.Module], clip: Tensor, *, repeats: int
-) -> dict[str, float]:
+) -> dict[str, Timing]:
     """Time one clip through each model, in turns: milliseconds by name."""
     with torch.inference_mode():
         tasks = {name: partial(_forward, model, clip) for name, model in models.items()}
         seconds = measure_latency(tasks, repeats=repeats)
-    return {name: 1e3 * value for name, value in seconds.items()}
+    return {name: value.scaled(1e3) for name, value in seconds.items()}
 
 
 def _forward(model: nn.Module, clip: Tensor) -> None:

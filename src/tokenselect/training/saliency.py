@@ -177,7 +177,13 @@ def losses_of(model: nn.Module, clips: Clips, labels: Tensor | None, *, target: 
 
 def logits_of(output: Any) -> Tensor:
     """Give the logits of a model of ours or of another library."""
-    return output if isinstance(output, Tensor) else output.logits
+    logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    if logits is None:
+        raise ValueError(
+            f"only a model that classifies videos can teach, and this one gives {type(output).__name__} "
+            "without logits"
+        )
+    return logits
 
 
 def on_device(batches: Iterable[Batch], model: nn.Module) -> Iterator[Batch]:
