@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tokenselect.selectors import Selection
     from tokenselect.weights import load_weights
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "KeptTokens",

@@ -19,7 +19,6 @@ from tokenselect.data.sources import find_videos
 from tokenselect.grid import TokenGrid
 from tokenselect.inference.preprocessor import Video, open_frames
 from tokenselect.insertion import adapter_of, record_selections, selectors_of, watch_grids
-from tokenselect.insertion.insert import selectors_of
 from tokenselect.measure.cost import Timing, layer_costs, time_forwards
 from tokenselect.ops.anchors import Pair, corners_of, default_stride
 from tokenselect.plan import THW, SelectionPlan

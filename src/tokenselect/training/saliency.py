@@ -180,8 +180,8 @@ def logits_of(output: Any) -> Tensor:
     logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
     if logits is None:
         raise ValueError(
-            f"only a model that classifies videos can teach, and this one gives {type(output).__name__} "
-            "without logits"
+            "only a model that classifies videos can teach, and this one gives "
+            f"{type(output).__name__} without logits"
         )
     return logits
 
