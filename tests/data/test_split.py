@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tokenselect.data import Sample, find_parts, propose_split
-from tokenselect.data.split import WHOLE, find_groups, part_of
+from tokenselect.data.split import UNDIVIDED, find_groups, part_of
 
 
 def touch(root: Path, *names: str) -> Path:
@@ -27,8 +27,8 @@ def shares(parts: list[str]) -> dict[str, float]:
          {"train": "train", "val": "val", "test": "test"}),
         (["Training/a/1.mp4", "validation/a/1.mp4"], {"train": "Training", "val": "validation"}),
         (["train/a/1.mp4", "test/a/1.mp4", "notes/read.me"], {"train": "train", "test": "test"}),
-        (["run/1.mp4", "walk/1.mp4"], {WHOLE: "."}),
-        (["train/1.mp4", "bus/1.mp4"], {WHOLE: "."}),
+        (["run/1.mp4", "walk/1.mp4"], {UNDIVIDED: "."}),
+        (["train/1.mp4", "bus/1.mp4"], {UNDIVIDED: "."}),
         (["a/1.mp4", "train.csv", "valid.csv", "labels.json"],
          {"train": "train.csv", "val": "valid.csv"}),
         (["a/1.mp4", "trainlist01.txt", "trainlist02.txt", "testlist01.txt", "classInd.txt"],
@@ -44,7 +44,7 @@ def test_parts_are_found_by_their_names(tmp_path, names, expected):
 
 def test_a_file_is_the_whole_set_and_a_missing_folder_is_named(tmp_path):
     path = touch(tmp_path, "train.csv") / "train.csv"
-    assert find_parts(path) == {WHOLE: path}
+    assert find_parts(path) == {UNDIVIDED: path}
     with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
         find_parts(tmp_path / "nowhere")
 

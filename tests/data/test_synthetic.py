@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from tokenselect.data.synthetic import CLASS_NAMES, RED_CLASSES, STEPS, SyntheticActions
+from tokenselect.data.synthetic import CLASS_NAMES, RED_CLASSES, DIRECTIONS, SyntheticActions
 
 
 def mark_of(clips: SyntheticActions, index: int) -> torch.Tensor:
@@ -80,7 +80,9 @@ def test_the_target_walks_as_its_class_says(clips):
     for index in range(16):
         truth = clips.truth(index)
         centres = (truth.boxes[:, :2] + truth.boxes[:, 2:])[truth.frames] / 2
-        first, second = (torch.tensor(STEPS[name]) for name in CLASS_NAMES[index % 8].split("-"))
+        first, second = (
+            torch.tensor(DIRECTIONS[name]) for name in CLASS_NAMES[index % 8].split("-")
+        )
         walked = centres[-1] - centres[0]
         assert (walked.sign() == first + second).all()
         assert ((centres[1] - centres[0]).sign() == first).all()

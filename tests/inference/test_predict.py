@@ -5,7 +5,7 @@ import torch
 
 from tokenselect.checkpoints import ModelInfo, load_model
 from tokenselect.data.clips import ClipRule
-from tokenselect.data.sources import FramesInMemory, Video, find_videos
+from tokenselect.data.sources import FoundVideo, FramesInMemory, find_videos
 from tokenselect.inference.predict import (
     Moment,
     Timeline,
@@ -49,6 +49,10 @@ def test_windows_of_a_long_video_overlap_and_end_with_it():
     assert split_windows(video_of([0] * 60), seconds=10, step=10) == [(0, 20), (20, 40), (40, 60)]
 
 
+def test_a_window_of_a_slow_video_holds_a_frame():
+    assert split_windows(video_of([0] * 3, fps=0.01), seconds=10) == [(0, 1), (1, 2), (2, 3)]
+
+
 def test_wrong_windows_are_refused():
     with pytest.raises(ValueError, match="a step > 0, got 5 and 0"):
         split_windows(video_of([0]), seconds=5, step=0)
@@ -89,7 +93,7 @@ def test_one_broken_video_does_not_stop_the_others(tmp_path):
 
 def test_a_sample_is_given_to_the_model_as_it_was_made():
     (video,) = find_videos(["sample:2"])
-    assert isinstance(video, Video)
+    assert isinstance(video, FoundVideo)
     source = video.open()
     rule = load_model().info.clip_rule
     assert rule.sample(0, source.num_frames) == [list(range(16))]

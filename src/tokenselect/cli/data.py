@@ -22,7 +22,7 @@ from tokenselect.data.check import (
     note_classes,
 )
 from tokenselect.data.frame_folder import walk_videos
-from tokenselect.data.frame_source import printable
+from tokenselect.data.frame_source import escape_unprintable
 from tokenselect.data.labels import SampleList, shorten
 from tokenselect.data.split import PART_WORDS, find_parts
 from tokenselect.training.data import read_part
@@ -122,7 +122,7 @@ def check_with_progress(
 def show_report(dataset: str, report: dict[str, Any], problems: list[Problem]) -> None:
     """Print the figures, then the problems."""
     console = Console()
-    figures = Table("", "", title=escape(printable(dataset)), show_header=False)
+    figures = Table("", "", title=escape(escape_unprintable(dataset)), show_header=False)
     figures.add_row("videos", f"{report['videos']:,}")
     figures.add_row("classes", f"{report['classes']:,}")
     for part, found in report["parts"].items():
@@ -142,7 +142,7 @@ def show_report(dataset: str, report: dict[str, Any], problems: list[Problem]) -
         details = Table("problem", "video", "what", title="problems")
         for problem in problems[:SHOWN]:
             details.add_row(
-                *(escape(printable(text)) for text in (problem[1], problem[0], problem[2]))
+                *(escape(escape_unprintable(text)) for text in (problem[1], problem[0], problem[2]))
             )
         console.print(details)
     if len(problems) > SHOWN:

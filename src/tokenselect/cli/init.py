@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 
 from tokenselect.data import Sample, SampleList, VideoError, open_video, read_annotations
-from tokenselect.data.frame_source import printable
-from tokenselect.data.split import PART_WORDS, WHOLE, find_parts, propose_split
+from tokenselect.data.frame_source import escape_unprintable
+from tokenselect.data.split import PART_WORDS, UNDIVIDED, find_parts, propose_split
 
 LOOKED_AT = 20  # videos that are opened to see how long they are
 LONG = 10.0  # seconds; of a longer video a clip shows a stretch, not the whole
@@ -62,7 +62,7 @@ schedule:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class SplitProposal:
     """What a recipe says of the data.
 
     Attributes:
@@ -105,13 +105,15 @@ def init(dataset: str, out: str | None = None, epochs: int = 30, force: bool = F
     print("\n".join(line[2:] for line in text.split("\n#\n# This")[0].split("\n")))
 
 
-def look_at(dataset: Path) -> Proposal:
+def look_at(dataset: Path) -> SplitProposal:
     """Find the parts of a data set; those that are missing are taken from the training videos."""
-    if printable(str(dataset)) != str(dataset):
-        raise ValueError(f"{printable(str(dataset))}: rename the folder, a recipe is plain text")
+    if escape_unprintable(str(dataset)) != str(dataset):
+        raise ValueError(
+            f"{escape_unprintable(str(dataset))}: rename the folder, a recipe is plain text"
+        )
     found = find_parts(dataset)
     root = dataset if dataset.is_dir() else dataset.parent
-    first = "train" if "train" in found else WHOLE
+    first = "train" if "train" in found else UNDIVIDED
     if first not in found:
         raise ValueError(f"{dataset} has {', '.join(found)}, but no videos to train on")
     parts = {"train": read_annotations(found[first], root=None if found[first].is_dir() else root)}
@@ -124,16 +126,16 @@ def look_at(dataset: Path) -> Proposal:
         raise ValueError(f"{dataset} holds no labelled videos: put each class into its own folder")
     missing = [part for part in PART_WORDS if part not in parts]
     if not missing:
-        return Proposal(root, parts, found)
+        return SplitProposal(root, parts, found)
     labelled = [sample for sample in parts["train"].samples if sample.label is not None]
     chosen, divided_by = propose_split(labelled, parts=missing)
     for part in ("train", *missing):
         own = [s for s, other in zip(labelled, chosen, strict=True) if other == part]
         parts[part] = SampleList(own, names)
-    return Proposal(root, {part: parts[part] for part in PART_WORDS}, divided_by=divided_by)
+    return SplitProposal(root, {part: parts[part] for part in PART_WORDS}, divided_by=divided_by)
 
 
-def write_split(proposal: Proposal, path: Path) -> None:
+def write_split(proposal: SplitProposal, path: Path) -> None:
     """Write the videos as a table: path, class, part, and the frames of a part of a video."""
     with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -147,12 +149,12 @@ def write_split(proposal: Proposal, path: Path) -> None:
                     writer.writerow([name, label, part, *(sample.span or ())])
 
 
-def has_spans(proposal: Proposal) -> bool:
+def has_spans(proposal: SplitProposal) -> bool:
     """Tell whether the samples are parts of videos."""
     return any(sample.span for found in proposal.parts.values() for sample in found.samples)
 
 
-def write_text(proposal: Proposal, path: Path, lists: Path | None, *, epochs: int) -> str:
+def write_text(proposal: SplitProposal, path: Path, lists: Path | None, *, epochs: int) -> str:
     """Write the recipe."""
     train, test = proposal.parts["train"], proposal.parts["test"]
     name = path.stem
@@ -162,7 +164,7 @@ def write_text(proposal: Proposal, path: Path, lists: Path | None, *, epochs: in
         file=shlex.quote(str(path)),
         taught=shlex.quote(f"runs/{name}_T0_0.5"),
         run=shlex.quote(f"runs/{name}"),
-        example=shlex.quote(printable(example)),
+        example=shlex.quote(escape_unprintable(example)),
         name=json.dumps(name, ensure_ascii=False),
         root=json.dumps(str(proposal.root), ensure_ascii=False),
         parts=write_parts(proposal, lists),
@@ -173,7 +175,7 @@ def write_text(proposal: Proposal, path: Path, lists: Path | None, *, epochs: in
     )
 
 
-def summarize_split(proposal: Proposal) -> str:
+def summarize_split(proposal: SplitProposal) -> str:
     """Say in one line how many videos and classes there are, and how they are divided."""
     total = sum(len(found) for found in proposal.parts.values())
     counts = ", ".join(f"{len(found)} {part}" for part, found in proposal.parts.items())
@@ -185,7 +187,7 @@ def summarize_split(proposal: Proposal) -> str:
     return f"{total} videos of {proposal.parts['train'].num_classes} classes: {counts}{how}."
 
 
-def write_parts(proposal: Proposal, lists: Path | None) -> str:
+def write_parts(proposal: SplitProposal, lists: Path | None) -> str:
     """Write where the videos of each part are listed."""
     if lists is None:
         where = dict.fromkeys(PART_WORDS, "")

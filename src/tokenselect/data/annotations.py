@@ -25,7 +25,7 @@ from tokenselect.data.labels import (
     number_labels,
     read_class_names,
     read_json,
-    read_lines,
+    read_text_lines,
     read_text,
     sort_names,
 )
@@ -118,7 +118,7 @@ def sniff_format(path: Path) -> str:
     """Tell the format of annotations from how they begin."""
     if path.is_dir():
         return "folder"
-    lines = read_lines(path)
+    lines = read_text_lines(path)
     if not lines:
         raise ValueError(f"{path} is empty")
     first = lines[0][1]
@@ -161,7 +161,7 @@ def read_kinetics(path: Path, *, root: Path, class_names: Names) -> SampleList:
 
     A video is looked for under `root` by its usual name, `ID_000036_000046`.
     """
-    rows = read_rows(path, needed={"youtube_id", "time_start", "time_end"})
+    rows = read_csv_rows(path, needed={"youtube_id", "time_start", "time_end"})
     ids = []
     for number, row in enumerate(rows, 2):
         start, end = (_read_number(row[key], path, number) for key in ("time_start", "time_end"))
@@ -195,7 +195,7 @@ def _read_number(text: str, path: Path, line: int, *, below: int = 10**9) -> int
 def read_list(path: Path, *, root: Path, class_names: Names) -> SampleList:
     """Read lines `path label`, or `folder num_frames label`, parted by space, comma or tab."""
     paths, labels = [], []
-    for number, line in read_lines(path):
+    for number, line in read_text_lines(path):
         fields = split_last_field(line)
         if fields is None:
             raise ValueError(f"{path}, line {number}: expected `path label`, got {line[:80]!r}")
@@ -255,7 +255,7 @@ def read_ucf101(path: Path, *, root: Path, class_names: Names) -> SampleList:
 
     The class is that of the folder; `classInd.txt` beside the list gives the order.
     """
-    paths = [line.split()[0] for _, line in read_lines(path)]
+    paths = [line.split()[0] for _, line in read_text_lines(path)]
     beside = sorted(path.parent.glob("*classInd.txt"))
     if class_names is None and beside:
         class_names = read_class_names(beside[0])
@@ -267,7 +267,7 @@ def read_annotation_table(
     path: Path, *, root: Path, class_names: Names, layout: TableLayout
 ) -> SampleList:
     """Read a TSV or CSV with a column, or a pattern of columns, for the path."""
-    rows = read_rows(path, needed=layout.needed_columns, columns=layout.columns)
+    rows = read_csv_rows(path, needed=layout.needed_columns, columns=layout.columns)
     if layout.classes is not None:
         rows = [row for row in rows if matches(row[layout.label], layout.classes)]
     name_of = {row[layout.label]: row[layout.names or layout.label] for row in rows}
@@ -304,7 +304,7 @@ def _read_span(row: dict[str, str], layout: TableLayout, path: Path) -> tuple[in
     return int(first), int(last)
 
 
-def read_rows(
+def read_csv_rows(
     path: Path, *, needed: set[str], columns: Sequence[str] | None = None
 ) -> list[dict[str, str]]:
     """Read a CSV or TSV whose first line, or `columns`, names its columns."""

@@ -148,7 +148,7 @@ class VideoDataset(Dataset[Example]):
                 for generator in generators
                 for clip in self._sample(self.samples[chosen], source.num_frames, generator)
             ]
-            fitted = read_clips(source, clips, self.transform)
+            fitted = read_fitted(source, clips, self.transform)
         finish = (
             self.transform.finish if isinstance(self.transform, TrainTransform) else self.transform
         )
@@ -166,7 +166,7 @@ class VideoDataset(Dataset[Example]):
         return [[start + frame for frame in clip] for clip in clips]
 
 
-def read_clips(
+def read_fitted(
     source: FrameSource, clips: Sequence[tuple[list[int], Generator]], transform: Transform
 ) -> list[Tensor]:
     """Read the frames of several clips, each decoded once and cut down before many are held.

@@ -37,10 +37,10 @@ class VideoError(ValueError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return printable(f"{self.path} {self.reason}")
+        return escape_unprintable(f"{self.path} {self.reason}")
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Escape what breaks a line or a UTF-8 file: control characters, bytes that are not UTF-8."""
     return "".join(
         char.encode("unicode_escape").decode()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokenselect.data.frame_source import printable
+from tokenselect.data.frame_source import escape_unprintable
 
 PathOrStr = str | os.PathLike[str]
 
@@ -64,7 +64,7 @@ def read_text(path: PathOrStr) -> str:
     return content.decode("utf-8-sig", errors="surrogateescape")
 
 
-def read_lines(path: PathOrStr) -> list[tuple[int, str]]:
+def read_text_lines(path: PathOrStr) -> list[tuple[int, str]]:
     """Return the lines that are not blank with their numbers; nothing but newlines ends a line."""
     lines = (line.strip() for line in read_text(path).split("\n"))
     return [(number, line) for number, line in enumerate(lines, 1) if line]
@@ -86,7 +86,7 @@ def read_class_names(path: PathOrStr) -> list[str]:
     """
     if Path(path).suffix == ".json":
         return _names_from_json(read_json(path), path)
-    lines = [line for _, line in read_lines(path)]
+    lines = [line for _, line in read_text_lines(path)]
     numbered = [re.fullmatch(r"([0-9]{1,9})[ \t,]+(.+)", line) for line in lines]
     if not all(numbered):
         return lines
@@ -130,7 +130,7 @@ def number_labels(
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise ValueError(
-            f"{path} has the class {printable(unknown[0])!r}{more}, not among the "
+            f"{path} has the class {escape_unprintable(unknown[0])!r}{more}, not among the "
             f"{len(class_names)} class names: {shorten(class_names)}"
         )
     return [None if name is None else number_of[name] for name in labels], list(class_names)
@@ -144,9 +144,11 @@ class ClassNumbers:
         self._folded: dict[str, int | None] = {}
         for number, name in enumerate(class_names):
             if self._exact.setdefault(name, number) != number:
-                raise ValueError(f"{path}: two classes are called {printable(name)!r}")
-            if printable(name) != name:
-                raise ValueError(f"{path}: the class name {printable(name)!r} is not plain text")
+                raise ValueError(f"{path}: two classes are called {escape_unprintable(name)!r}")
+            if escape_unprintable(name) != name:
+                raise ValueError(
+                    f"{path}: the class name {escape_unprintable(name)!r} is not plain text"
+                )
             folded = fold(name)  # names that differ by case alone are found to the letter only
             self._folded[folded] = None if folded in self._folded else number
 
@@ -167,4 +169,4 @@ def fold(name: str) -> str:
 def shorten(names: Sequence[str], *, most: int = 12) -> str:
     """Join the first of many names for a message."""
     more = f" … ({len(names)} in all)" if len(names) > most else ""
-    return printable(", ".join(names[:most]) + more)
+    return escape_unprintable(", ".join(names[:most]) + more)

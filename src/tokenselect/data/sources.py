@@ -150,8 +150,8 @@ WHAT_A_VIDEO_IS = "a file, a folder, a pattern, an http address, a camera's numb
 
 
 @dataclass(frozen=True)
-class Video:
-    """A video that can be opened.
+class FoundVideo:
+    """A video that was named and can be opened.
 
     Attributes:
         name: as shown.
@@ -169,7 +169,7 @@ def find_videos(
     *,
     seconds: float = 4.0,
     tell: Callable[[str], object] | None = None,
-) -> list[Video]:
+) -> list[FoundVideo]:
     """Turn what was named into videos, in order.
 
     Args:
@@ -182,18 +182,18 @@ def find_videos(
     return [v for word in words for v in _find(word, seconds=seconds, tell=tell or _tell_nobody)]
 
 
-def _find(word: str, *, seconds: float, tell: Callable[[str], object]) -> list[Video]:
+def _find(word: str, *, seconds: float, tell: Callable[[str], object]) -> list[FoundVideo]:
     path = Path(word)
     if word.startswith(("http://", "https://")):
-        return [Video(word, partial(_open_address, word, tell))]
+        return [FoundVideo(word, partial(_open_address, word, tell))]
     if path.is_dir():
         return _in_folder(path)
     if path.exists():
-        return [Video(word, partial(open_video, word))]
+        return [FoundVideo(word, partial(open_video, word))]
     if match := SAMPLE_NAME.fullmatch(word):
         return _samples(word, match[1])
     if word.isdecimal():
-        return [Video(f"camera {word}", partial(record_camera, int(word), seconds, tell=tell))]
+        return [FoundVideo(f"camera {word}", partial(record_camera, int(word), seconds, tell=tell))]
     if glob.has_magic(word):
         found = sorted(glob.glob(word, recursive=True))
         if not found:
@@ -202,21 +202,21 @@ def _find(word: str, *, seconds: float, tell: Callable[[str], object]) -> list[V
     raise FileNotFoundError(f"{word} does not exist; a video is {WHAT_A_VIDEO_IS}")
 
 
-def _in_folder(path: Path) -> list[Video]:
+def _in_folder(path: Path) -> list[FoundVideo]:
     """List the videos below a folder; a folder of pictures is one video."""
     if list_pictures(path):
-        return [Video(str(path), partial(open_video, path))]
+        return [FoundVideo(str(path), partial(open_video, path))]
     found = walk_videos(path)
     if not found:
         raise VideoError(path, "holds no videos")
-    return [Video(name, partial(open_video, name)) for name in found]
+    return [FoundVideo(name, partial(open_video, name)) for name in found]
 
 
-def _samples(word: str, number: str | None) -> list[Video]:
+def _samples(word: str, number: str | None) -> list[FoundVideo]:
     if number is not None and int(number) >= NUM_SAMPLES:
         raise ValueError(f"samples are numbered 0 to {NUM_SAMPLES - 1}, got {word!r}")
     numbers = range(NUM_SAMPLES) if word == "samples" else [int(number or 0)]
-    return [Video(f"sample:{n}", partial(open_sample, n), sample_label(n)) for n in numbers]
+    return [FoundVideo(f"sample:{n}", partial(open_sample, n), sample_label(n)) for n in numbers]
 
 
 def _open_address(address: str, tell: Callable[[str], object]) -> FrameSource:

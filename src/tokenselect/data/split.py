@@ -17,7 +17,7 @@ PART_WORDS = {
     "val": ("val", "valid", "validation", "vallist", "dev"),
     "test": ("test", "testing", "testlist"),
 }
-WHOLE = "all"  # of a data set without parts
+UNDIVIDED = "all"  # of a data set without parts
 LIST_SUFFIXES = {".csv", ".json", ".tsv", ".txt"}
 HELD_OUT = 0.15  # share of the clips that each part beside `train` takes
 TRIES = 200  # divisions of the groups, of which the best is taken
@@ -39,18 +39,18 @@ def find_parts(root: str | os.PathLike[str]) -> dict[str, Path]:
 
     Returns:
         The folder or file of each part that is there, in the order train, val, test. A data set
-        without parts has one entry, `WHOLE`: the root itself.
+        without parts has one entry, `UNDIVIDED`: the root itself.
     """
     root = Path(root)
     if not root.exists():
         raise FileNotFoundError(f"{root} does not exist")
     if root.is_file():
-        return {WHOLE: root}
+        return {UNDIVIDED: root}
     folders = [folder for folder in list_folders(root) if holds_videos(folder)]
     if folders and all(part_of(folder.name) and _has_classes(folder) for folder in folders):
         return _first_of_each(folders)
     files = sorted(file for file in root.iterdir() if file.suffix.lower() in LIST_SUFFIXES)
-    return _first_of_each(files) or {WHOLE: root}
+    return _first_of_each(files) or {UNDIVIDED: root}
 
 
 def part_of(name: str) -> str | None:

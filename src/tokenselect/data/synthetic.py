@@ -85,11 +85,11 @@ def spoil(pixels: Floats, rng: np.random.Generator) -> Floats:
 
 Split = Literal["train", "val", "test"]
 
-STEPS = {"right": (1, 0), "left": (-1, 0), "down": (0, 1), "up": (0, -1)}  # (x, y)
+DIRECTIONS = {"right": (1, 0), "left": (-1, 0), "down": (0, 1), "up": (0, -1)}  # (x, y)
 CLASS_NAMES = [
     f"{first}-{second}"
-    for first, step in STEPS.items()
-    for second, turn in STEPS.items()
+    for first, step in DIRECTIONS.items()
+    for second, turn in DIRECTIONS.items()
     if step[0] * turn[0] + step[1] * turn[1] == 0
 ]
 TARGET, DECOY = 0, 1  # rows among the movers
@@ -254,7 +254,7 @@ def plan_scene(
 
 def turn_corner(label: int, length: int) -> NDArray[np.float64]:
     """Return the (length, 2) path of a class, one unit each way, from (0, 0)."""
-    first, second = (np.array(STEPS[name]) for name in CLASS_NAMES[label].split("-"))
+    first, second = (np.array(DIRECTIONS[name]) for name in CLASS_NAMES[label].split("-"))
     way = np.linspace(0, 2, length)[:, None]
     return first * np.minimum(way, 1) + second * np.maximum(way - 1, 0)
 
@@ -265,7 +265,7 @@ def wander(rng: np.random.Generator, movers: int, frames: int) -> NDArray[np.flo
     turns[:, 0] = True
     since = np.maximum.accumulate(np.where(turns, np.arange(frames), 0), axis=1)  # (m, t)
     ways = np.take_along_axis(rng.integers(4, size=(movers, frames)), since, axis=1)
-    return np.array(list(STEPS.values()), dtype=np.float64)[ways]
+    return np.array(list(DIRECTIONS.values()), dtype=np.float64)[ways]
 
 
 def bounce(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tokenselect.checkpoints import info_of, plan_of, with_plan
 from tokenselect.data import FrameSource, VideoError
-from tokenselect.data.sources import Video
+from tokenselect.data.sources import FoundVideo
 from tokenselect.measure.accuracy import score_views
 from tokenselect.measure.cost import Timing, count_macs, time_forwards
 
@@ -94,7 +94,7 @@ def split_windows(source: FrameSource, *, seconds: float, step: float | None = N
     if seconds < 0 or (step is not None and step <= 0):
         raise ValueError(f"windows need seconds ≥ 0 and a step > 0, got {seconds} and {step}")
     count, fps = source.num_frames, source.fps
-    length, stride = round(seconds * fps), max(1, round((step or seconds / 2) * fps))
+    length, stride = (max(1, round(time * fps)) for time in (seconds, step or seconds / 2))
     if seconds == 0 or count < 1.5 * length:
         return [(0, count)]
     starts = [*range(0, count - length, stride), count - length]
@@ -146,7 +146,7 @@ def predict_video(
 class Answer:
     """What is in one video, or why it cannot be read."""
 
-    video: Video
+    video: FoundVideo
     timeline: Timeline | None = None
     error: str | None = None
 
@@ -161,7 +161,7 @@ class Costs:
     milliseconds_dense: Timing | None = None
 
 
-def answer_video(video: Video, predict: Callable[[FrameSource], Timeline]) -> Answer:
+def answer_video(video: FoundVideo, predict: Callable[[FrameSource], Timeline]) -> Answer:
     """Classify a video; one that cannot be read gives its error instead.
 
     Args:
