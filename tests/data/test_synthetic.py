@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from tokenselect.data.synthetic import CLASS_NAMES, RED_CLASSES, DIRECTIONS, SyntheticActions
+from tokenselect.data.synthetic import CLASS_NAMES, DIRECTIONS, RED_CLASSES, SyntheticActions
 
 
 def mark_of(clips: SyntheticActions, index: int) -> torch.Tensor:

@@ -25,8 +25,8 @@ from tokenselect.data.labels import (
     number_labels,
     read_class_names,
     read_json,
-    read_text_lines,
     read_text,
+    read_text_lines,
     sort_names,
 )
 from tokenselect.data.split import describe_parts, list_folders, part_of
