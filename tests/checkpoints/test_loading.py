@@ -135,6 +135,11 @@ def test_weights_fill_a_named_model_and_say_if_its_selectors_are_not_trained(tmp
     assert remarks_of(with_plan(loaded, "T0_0.5", method="motion")) == []
 
 
+def test_weights_of_a_checkpoint_bring_their_class_names(checkpoint):
+    loaded = load_model("mvit_mini", weights=checkpoint[0], size=32)
+    assert loaded.info.class_names == ["a", "b", "c"]
+
+
 def test_weights_need_the_name_of_their_model(checkpoint):
     with pytest.raises(ValueError, match="need the name of their model"):
         load_model(weights="kinetics400")

@@ -138,7 +138,7 @@ def _load_named(
             model = create_model(name, size=size)
         note = f"{name} has random weights: its labels mean nothing, its costs are right"
         return select(model, plan, _named_info(model, notes=(note,), method=method or "stts"))
-    state, _ = read_weights(find_weights(name, weights))  # type: ignore[arg-type]
+    state, metadata = read_weights(find_weights(name, weights))  # type: ignore[arg-type]
     published = public_weights(name).get(str(weights))
     if plan is None and published is not None:
         plan = published.plan
@@ -150,7 +150,8 @@ def _load_named(
     select(model, plan, info)  # first, since the authors' scorers are named by the model's sites
     initial = load_weights(model, state, title=str(weights)).initial
     trained = {key: own for key, own in own_selectors(model).items() if key not in initial}
-    model.info = replace(info, trained=trained or None)  # type: ignore[assignment]
+    names = dict(enumerate(metadata.get("class_names") or info.class_names))
+    model.info = replace(info, id2label=names, trained=trained or None)  # type: ignore[assignment]
     return model
 
 

@@ -1,6 +1,7 @@
 """`tokenselect export`: a model as a file that runs without this package."""
 
 import json
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -98,10 +99,8 @@ def read_clips(videos: str, rule: ClipRule) -> Tensor:
     """Cut one clip out of the middle of each video: (b, 3, frames, height, width)."""
     clips = []
     for video in find_videos([videos]):
-        source = video.open()
-        (chosen,) = rule.sample(0, source.num_frames)
-        clips.append(rule.cut(source.read(chosen), rule.views(source.size)))
-        source.close()
+        with closing(video.open()) as source:
+            clips.append(rule.read(source))
     return torch.cat(clips)
 
 

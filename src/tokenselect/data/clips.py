@@ -14,6 +14,19 @@ from tokenselect.data.draws import draw_integer, draw_shares
 from tokenselect.data.transforms import Box, crop, normalize, resize
 
 
+class Frames(Protocol):
+    """What is read of a video: numbered frames of one size."""
+
+    num_frames: int
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of a frame as shown."""
+
+    def read(self, indices: Sequence[int]) -> Tensor:
+        """Return (t, 3, h, w) uint8 frames in the order of `indices`."""
+
+
 class Sampler(Protocol):
     """What a data set needs of a sampler."""
 
@@ -265,6 +278,20 @@ class ClipRule:
         else:
             sampler = StrideSampler(self.frames, self.stride, num_clips=clips)
         return [[start + number for number in clip] for clip in sampler(stop - start)]
+
+    def read(
+        self,
+        source: Frames,
+        *,
+        start: int = 0,
+        stop: int | None = None,
+        clips: int = 1,
+        crops: int = 1,
+    ) -> Tensor:
+        """Read the (clips · crops, 3, t, h, w) views of a video, or of its frames start to stop."""
+        views = self.views(source.size, crops=crops)
+        chosen = self.sample(start, source.num_frames if stop is None else stop, clips=clips)
+        return torch.cat([self.cut(source.read(clip), views) for clip in chosen])
 
     def views(self, source: tuple[int, int], *, crops: int = 1) -> list[View]:
         """Place the crops on a video of this height and width."""

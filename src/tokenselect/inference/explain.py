@@ -172,7 +172,9 @@ def explain(
     models = [with_plan(model, "dense")]
     models += [with_plan(model, one, method=method) for one in plans]
     if isinstance(video, str | Path):
-        (found,) = find_videos([str(video)])
+        found, *others = find_videos([str(video)])
+        if others:
+            raise ValueError(f"explain takes one video, {video} stands for {1 + len(others)}")
         source, name = found.open(), found.name
     else:
         source, name = open_frames(video), "frames"

@@ -127,12 +127,9 @@ def predict_video(
     """
     rule, device = info_of(model).clip_rule, next(model.parameters()).device
     spans = split_windows(source, seconds=window, step=step)
-    views = rule.views(source.size, crops=crops)
     moments = []
     for number, (start, stop) in enumerate(spans):
-        chosen = rule.sample(start, stop, clips=clips)
-        frames = source.read([frame for clip in chosen for frame in clip])
-        inputs = torch.cat([rule.cut(part, views) for part in frames.split(rule.frames)])
+        inputs = rule.read(source, start=start, stop=stop, clips=clips, crops=crops)
         scores = score_views(model, inputs[None].to(device), views_at_once=clips_at_once)
         times = source.times
         end = float(times[stop - 1]) + 1 / source.fps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -60,16 +61,11 @@ class Preprocessor:
             each other.
         """
         listed = [videos] if isinstance(videos, Video) else list(videos)
-        return {"video": torch.cat([self._cut(video, clips, crops) for video in listed])}
-
-    def _cut(self, video: Video, clips: int, crops: int) -> Tensor:
-        source = open_frames(video)
-        try:
-            views = self.rule.views(source.size, crops=crops)
-            chosen = self.rule.sample(0, source.num_frames, clips=clips)
-            return torch.cat([self.rule.cut(source.read(clip), views) for clip in chosen])
-        finally:
-            source.close()
+        views = []
+        for video in listed:
+            with closing(open_frames(video)) as source:
+                views.append(self.rule.read(source, clips=clips, crops=crops))
+        return {"video": torch.cat(views)}
 
 
 def open_frames(video: Video) -> FrameSource:
