@@ -1,7 +1,10 @@
+from inspect import signature
+
 import pytest
 import torch
 
 from tokenselect import create_model, list_models
+from tokenselect.backbones.video_swin import video_swin_b_w16
 from tokenselect.measure.cost import count_macs
 
 
@@ -59,3 +62,22 @@ def test_an_unknown_model_is_refused_by_name():
 def test_no_classes_are_refused():
     with pytest.raises(ValueError, match="num_classes must be at least 1, got 0"):
         create_model("mvit_mini", num_classes=0)
+
+
+def test_what_the_builder_takes_is_passed_on_and_recorded():
+    model = create_model("video_swin_mini", fit_windows=False, drop_path=0.3, dropout=0.2)
+    assert not model.blocks[0].attention.fit_windows and model.dropout.p == 0.2
+    assert model.settings["drop_path"] == 0.3 and model.settings["fit_windows"] is False
+
+
+def test_what_the_builder_does_not_take_is_refused_with_what_it_takes():
+    message = (
+        r"mvit_mini does not take 'fit_windows'; it takes num_classes, frames, size"
+    )
+    with pytest.raises(TypeError, match=message):
+        create_model("mvit_mini", fit_windows=False)
+
+
+def test_a_builder_shows_its_own_arguments():
+    parameters = signature(video_swin_b_w16).parameters
+    assert parameters["num_classes"].default == 174 and "window" not in parameters

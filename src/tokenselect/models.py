@@ -1,6 +1,5 @@
 """Models by name: one dict from name to builder."""
 
-import inspect
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -69,10 +68,6 @@ def create_model(
     build = find_builder(name)
     if num_classes < 1:
         raise ValueError(f"num_classes must be at least 1, got {num_classes}")
-    taken = inspect.signature(build).parameters
-    unknown = [repr(key) for key in kwargs if key not in taken]
-    if unknown:
-        raise TypeError(f"{name} does not take {', '.join(unknown)}; it takes {', '.join(taken)}")
     plan = SelectionPlan.of(plan)
     asked = {"frames": frames, "size": size}
     given = {key: value for key, value in asked.items() if value is not None}

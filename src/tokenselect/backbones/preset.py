@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from inspect import Parameter, Signature
+from typing import Any, TypeVar
 
 from torch import nn
 
 from tokenselect.plan import CHILD, SelectionPlan
+
+
+def _as_in_0_1(name: str, instead: str, give: Callable[[Any], Any]) -> property:
+    """Make an attribute of what `load_model` returned in 0.1: it works on loaded models and warns.
+
+    Args:
+        name: of the attribute.
+        instead: what to use.
+        give: computes it from the model.
+    """
+
+    def read(model: Backbone) -> Any:
+        if model.info is None:
+            raise AttributeError(f"{type(model).__name__} has no attribute {name!r}")
+        warnings.warn(f"model.{name} is deprecated: {instead}", DeprecationWarning, stacklevel=2)
+        return give(model)
+
+    return property(read, doc=f"As in 0.1; {instead}.")
+
+
+def _plan_of(model: Backbone) -> SelectionPlan:
+    selectors: Any = getattr(model, CHILD, None)
+    return SelectionPlan() if selectors is None else selectors.plan
+
+
+def _metadata_of(model: Backbone) -> dict[str, Any]:
+    names = list(model.info.class_names)
+    return {**model.info.metadata, "model": model.settings, "class_names": names}
 
 
 class Backbone(nn.Module):
@@ -28,58 +56,45 @@ class Backbone(nn.Module):
     settings: dict[str, Any] | None = None
     info: Any = None
 
-    @property
-    def model(self) -> Backbone:
-        """The model itself; in 0.1 `load_model` returned a holder with this attribute."""
-        self._check_loaded("model", "load_model returns the model itself")
-        return self
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """Names of the classes, as in 0.1."""
-        self._check_loaded("class_names", "use model.info.id2label")
-        return tuple(self.info.class_names)
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """What the file says, as in 0.1."""
-        self._check_loaded("metadata", "use model.info.metadata")
-        names = list(self.info.class_names)
-        return {**self.info.metadata, "model": self.settings, "class_names": names}
-
-    @property
-    def plan(self) -> SelectionPlan:
-        """What the model selects, as in 0.1."""
-        self._check_loaded("plan", "use tokenselect.plan_of(model)")
-        selectors: Any = getattr(self, CHILD, None)
-        return SelectionPlan() if selectors is None else selectors.plan
-
-    def _check_loaded(self, name: str, instead: str) -> None:
-        """Warn about an attribute of 0.1, which only loaded models had."""
-        if self.info is None:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        warnings.warn(f"model.{name} is deprecated: {instead}", DeprecationWarning, stacklevel=3)
+    model = _as_in_0_1("model", "load_model returns the model itself", lambda model: model)
+    class_names = _as_in_0_1(
+        "class_names", "use model.info.id2label", lambda model: tuple(model.info.class_names)
+    )
+    metadata = _as_in_0_1("metadata", "use model.info.metadata", _metadata_of)
+    plan = _as_in_0_1("plan", "use tokenselect.plan_of(model)", _plan_of)
 
 
-P = ParamSpec("P")
 B = TypeVar("B", bound=Backbone)
 
 
-def preset(build: Callable[P, B]) -> Callable[P, B]:
-    """Make a function that builds a model note its own name and all arguments on the model."""
-    signature = inspect.signature(build)
+def preset(**defaults: Any) -> Callable[[Callable[..., B]], Callable[..., B]]:
+    """Make a builder of a function: it takes the arguments named here and notes them on the model.
 
-    @functools.wraps(build)
-    def build_and_note(*args: P.args, **kwargs: P.kwargs) -> B:
-        model = build(*args, **kwargs)
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        size = list(model.default_input[1:])
-        values = {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in bound.arguments.items()
-        }
-        model.settings = {"name": build.__name__, **values, "size": size}
-        return model
+    Args:
+        **defaults: what the builder takes, with its defaults; `size` may be a side, or height and
+            width, and comes to the function as the latter.
+    """
 
-    return build_and_note
+    def decorate(build: Callable[..., B]) -> Callable[..., B]:
+        @functools.wraps(build)
+        def build_and_note(**given: Any) -> B:
+            unknown = [repr(name) for name in given if name not in defaults]
+            if unknown:
+                raise TypeError(
+                    f"{build.__name__} does not take {', '.join(unknown)}; "
+                    f"it takes {', '.join(defaults)}"
+                )
+            options = {**defaults, **given}
+            if isinstance(options["size"], int):
+                options["size"] = (options["size"],) * 2
+            model = build(**options)
+            plain = {n: list(v) if isinstance(v, tuple) else v for n, v in options.items()}
+            model.settings = {"name": build.__name__, **plain}
+            return model
+
+        build_and_note.__signature__ = Signature(  # type: ignore[attr-defined]
+            [Parameter(n, Parameter.KEYWORD_ONLY, default=v) for n, v in defaults.items()]
+        )
+        return build_and_note
+
+    return decorate

@@ -74,11 +74,6 @@ class Layout:
         return self.patch_dims is None or state[self.marks[0]].ndim == self.patch_dims
 
 
-def keep_names(state: State, model: nn.Module) -> dict[str, Tensor]:
-    """Take our own names as they are."""
-    return dict(state)
-
-
 def rename_mvit(rename: Callable[..., dict[str, Tensor]], *, space: str) -> Callable[..., Any]:
     """Build a renaming for MViT; `space` names its table of space, rows and columns in one."""
 
@@ -90,16 +85,7 @@ def rename_mvit(rename: Callable[..., dict[str, Tensor]], *, space: str) -> Call
     return rename_for
 
 
-def rename_swin(rename: Callable[..., dict[str, Tensor]]) -> Callable[..., Any]:
-    """Build a renaming for Video Swin."""
-
-    def rename_for(state: State, model: video_swin.VideoSwin) -> dict[str, Tensor]:
-        return rename(state)
-
-    return rename_for
-
-
-def rename_image_swin(rename: Callable[..., dict[str, Tensor]]) -> Callable[..., Any]:
+def inflate(rename: Callable[..., dict[str, Tensor]]) -> Callable[..., Any]:
     """Build a renaming and inflation of an image Swin."""
 
     def rename_for(state: State, model: video_swin.VideoSwin) -> dict[str, Tensor]:
@@ -109,37 +95,31 @@ def rename_image_swin(rename: Callable[..., dict[str, Tensor]]) -> Callable[...,
     return rename_for
 
 
-def resize_mvit(state: State, model: mvit.MViT) -> dict[str, Tensor]:
-    """Fit the tables of positions to the model's input size."""
-    return mvit.resize_positions(state, thw=model.embed_thw(*model.default_input))
-
-
-def resize_swin(state: State, model: video_swin.VideoSwin) -> dict[str, Tensor]:
-    """Fit the tables of biases to the model's window."""
-    return video_swin.resize_biases(state, window=window_of(model))
-
-
 def window_of(model: video_swin.VideoSwin) -> tuple[int, int, int]:
     """Give the largest window of a model, the same in all its blocks."""
     return cast(Any, model.blocks[0]).attention.window
 
 
-RESIZE: dict[type[nn.Module], Callable[..., dict[str, Tensor]]] = {
-    mvit.MViT: resize_mvit,
-    video_swin.VideoSwin: resize_swin,
+RESIZE: dict[type[nn.Module], Callable[[State, Any], dict[str, Tensor]]] = {
+    mvit.MViT: lambda state, model: mvit.resize_positions(
+        state, thw=model.embed_thw(*model.default_input)
+    ),
+    video_swin.VideoSwin: lambda state, model: video_swin.resize_biases(
+        state, window=window_of(model)
+    ),
 }
 LAYOUTS = (
     Layout(
         "tokenselect MViT",
         mvit.MViT,
         ("patch.weight", "positions.space", "blocks.0.norm_attention.weight"),
-        keep_names,
+        lambda state, model: dict(state),
     ),
     Layout(
         "tokenselect Video Swin",
         video_swin.VideoSwin,
         ("embedding.project.weight", "blocks.0.attention.bias_table"),
-        keep_names,
+        lambda state, model: dict(state),
     ),
     Layout(
         "torchvision MViT",
@@ -163,35 +143,35 @@ LAYOUTS = (
         "torchvision Swin3D",
         video_swin.VideoSwin,
         ("patch_embed.proj.weight", "features.0.0.attn.qkv.weight"),
-        rename_swin(video_swin.from_torchvision),
+        lambda state, model: video_swin.from_torchvision(state),
         patch_dims=5,
     ),
     Layout(
         "torchvision image Swin",
         video_swin.VideoSwin,
         ("features.0.0.weight", "features.1.0.attn.relative_position_bias_table"),
-        rename_image_swin(video_swin.from_torchvision),
+        inflate(video_swin.from_torchvision),
         patch_dims=4,
     ),
     Layout(
         "mmaction2 Video Swin",
         video_swin.VideoSwin,
         ("backbone.patch_embed.proj.weight", "backbone.layers.0.blocks.0.attn.qkv.weight"),
-        rename_swin(video_swin.from_mmaction),
+        lambda state, model: video_swin.from_mmaction(state),
         patch_dims=5,
     ),
     Layout(
         "Video-Swin-Transformer",
         video_swin.VideoSwin,
         ("patch_embed.proj.weight", "layers.0.blocks.0.attn.qkv.weight"),
-        rename_swin(video_swin.from_mmaction),
+        lambda state, model: video_swin.from_mmaction(state),
         patch_dims=5,
     ),
     Layout(
         "image Swin",
         video_swin.VideoSwin,
         ("patch_embed.proj.weight", "layers.0.blocks.0.attn.qkv.weight"),
-        rename_image_swin(video_swin.from_mmaction),
+        inflate(video_swin.from_mmaction),
         patch_dims=4,
     ),
 )
