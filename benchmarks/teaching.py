@@ -29,7 +29,7 @@ from tokenselect.training.teach import Shuffled, teach_selectors
 
 RESULTS = Path(__file__).parent / "results"
 UNTAUGHT = ("uniform", "random", "motion", "novelty")
-TAUGHT = ("label", "answer", "left-out")
+TAUGHT = ("choices", "choices-unlabelled", "saliency", "saliency-unlabelled", "left-out")
 BATCH = 20
 
 
@@ -39,7 +39,12 @@ def main() -> None:
     parser.add_argument("--dense", required=True, help="checkpoint of a dense model")
     parser.add_argument("--plan", default="T0_0.25")
     parser.add_argument("--root", help="folder of the videos")
-    parser.add_argument("--targets", nargs="*", default=["label", "answer"], choices=TAUGHT)
+    parser.add_argument(
+        "--targets",
+        nargs="*",
+        default=["choices", "choices-unlabelled", "saliency"],
+        choices=TAUGHT,
+    )
     parser.add_argument("--clips", type=int, default=1000, help="to learn from, at most")
     parser.add_argument("--seeds", type=int, default=3, help="of the scorers")
     settings = parser.parse_args()
@@ -47,7 +52,7 @@ def main() -> None:
     recipe = with_root(recipe_of(model), settings.root)
     test = build_test_set(recipe.data, "test")
     dense = answer(model, test)
-    lines = [f"{'dense':24}{100 * share(dense):5.1f} %"]
+    lines = [f"{'dense':30}{100 * share(dense):5.1f} %"]
     uniform = ""
     for method in UNTAUGHT:
         torch.manual_seed(0)
@@ -86,7 +91,13 @@ def teach_and_test(
             for clips in (train, val)
         )
         lessons += teach_selectors(
-            model, shown, plan=settings.plan, held_out=held_out, target=target, seed=seed
+            model,
+            shown,
+            plan=settings.plan,
+            held_out=held_out,
+            target=target.removesuffix("-unlabelled"),
+            uses_labels=not target.endswith("-unlabelled"),
+            seed=seed,
         )
         answers.append(answer(model, test))
         remove_selectors(model)
@@ -124,7 +135,7 @@ def describe(name: str, found: list[str], uniform: list[str]) -> str:
     """Write a line: accuracy, and how far above uniform selection."""
     shares = torch.tensor([share(one) for one in found])
     spread = f" ± {100 * shares.std():.1f}" if len(found) > 1 else ""
-    line = f"{name:24}{100 * shares.mean():5.1f}{spread} %"
+    line = f"{name:30}{100 * shares.mean():5.1f}{spread} %"
     if found == uniform:
         return line
     gain = compare_answers(found, uniform)

@@ -11,11 +11,15 @@ from tokenselect import insert_selectors, record_selections, remove_selectors
 from tokenselect.adapters.own import OwnAdapter
 from tokenselect.grid import TokenGrid
 from tokenselect.insertion import selectors_of
+from tokenselect.plan import Site
+from tokenselect.training.choices import CHOICES, Tries, try_choices
 from tokenselect.training.saliency import rise_without, saliency
-from tokenselect.training.teach import EVENNESS, choose_evenness, teach_selectors
+from tokenselect.training.teach import EVENNESS, TARGETS, choose_evenness, teach_selectors
 
 T, H, W, C = 7, 6, 5, 8
 CLASSES = 3
+ANSWERING = [case for case in OWN + THIRD_PARTY if not case.takes_frames]
+TOWERS = [case for case in THIRD_PARTY if case.takes_frames]
 
 
 class Same(nn.Module):
@@ -66,7 +70,7 @@ def batches(count: int, **settings) -> list[tuple[Tensor, Tensor]]:
     return [flashes(12, **settings)[:2] for _ in range(count)]
 
 
-@pytest.mark.parametrize("target", ["label", "answer", "left-out"])
+@pytest.mark.parametrize("target", TARGETS)
 def test_the_frame_that_decides_is_kept(target):
     torch.manual_seed(0)
     model = Flash()
@@ -80,11 +84,12 @@ def test_the_frame_that_decides_is_kept(target):
     assert right > 0.9
 
 
-def test_the_region_that_decides_is_kept():
+@pytest.mark.parametrize("target", ["choices", "saliency"])
+def test_the_region_that_decides_is_kept(target):
     torch.manual_seed(0)
     model = Flash()
     insert_selectors(model, "S0=2x2", scorer="taught", adapter=OwnAdapter)
-    teach_selectors(model, batches(15, frames=False), steps=300)
+    teach_selectors(model, batches(15, frames=False), target=target)
     clips, _, where = flashes(60, frames=False)
     with record_selections(model) as kept, torch.no_grad():
         model(clips)
@@ -97,33 +102,25 @@ def test_without_labels_the_models_own_answers_teach():
     model = Flash()
     insert_selectors(model, "T0=1", scorer="taught", adapter=OwnAdapter)
     unlabelled = [(clips, None) for clips, _ in batches(10)]
-    teach_selectors(model, unlabelled, target="answer", steps=150)
+    teach_selectors(model, unlabelled, uses_labels=False, steps=150)
     clips, _, where = flashes(60)
     with record_selections(model) as kept, torch.no_grad():
         model(clips)
     assert (kept["T0"].indices[:, 0] == where).float().mean() > 0.9
-    with pytest.raises(ValueError, match="needs labels"):
-        teach_selectors(model, unlabelled, target="label")
+    with pytest.raises(ValueError, match="labels must be given"):
+        teach_selectors(model, unlabelled)
 
 
-CLASSIFIERS = [case for case in OWN + THIRD_PARTY if not case.takes_frames]
-
-
-def test_a_tower_that_classifies_nothing_cannot_teach():
-    tower = next(case for case in THIRD_PARTY if case.name == "clip")
-    with pytest.raises(ValueError, match="only a model that classifies videos can teach"):
-        teach_selectors(tower.build(), [(tower.video(), torch.tensor([1, 2]))], plan="T0=3")
-
-
-@pytest.mark.parametrize("case", CLASSIFIERS, ids=lambda case: case.name)
-def test_every_model_is_taught_frames_and_regions_and_keeps_its_weights(case):
+@pytest.mark.parametrize("target", ["choices", "saliency"])
+@pytest.mark.parametrize("case", ANSWERING, ids=lambda case: case.name)
+def test_every_model_is_taught_frames_and_regions_and_keeps_its_weights(case, target):
     torch.manual_seed(0)
     model = case.build()
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     clips = [(case.video(), torch.randint(7, (2,))) for _ in range(5)]
     rows, columns = case.region
     plan = f"T0=3-S1={rows}x{columns}"
-    lessons = teach_selectors(model, clips, plan=plan, steps=3)
+    lessons = teach_selectors(model, clips, plan=plan, target=target, steps=3)
     assert [lesson.site for lesson in lessons] == plan.split("-")
     assert str(selectors_of(model).plan) == plan
     after = model.state_dict()
@@ -131,6 +128,15 @@ def test_every_model_is_taught_frames_and_regions_and_keeps_its_weights(case):
     scorer = selectors_of(model)["T0"].scoring.network.score.weight
     assert scorer.abs().sum() > 0
     assert torch.isfinite(logits_of(model(clips[0][0]))).all()
+
+
+@pytest.mark.parametrize("case", TOWERS, ids=lambda case: case.name)
+def test_a_tower_that_encodes_frames_on_their_own_has_no_answer_to_teach(case):
+    clips = [(case.video(), torch.randint(7, (2,))) for _ in range(5)]
+    with pytest.raises(
+        ValueError, match=r"only a model that classifies videos can teach|one answer per clip"
+    ):
+        teach_selectors(case.build(), clips, plan="T0=3")
 
 
 def test_saliency_is_the_change_of_a_linear_answer():
@@ -161,6 +167,30 @@ def test_a_frame_left_out_raises_the_loss_by_what_running_without_it_says():
     wanted = torch.stack(rises, dim=1).clamp_min(0) + 1e-12
     found = rise_without(model, clips, labels, site, t=T)
     torch.testing.assert_close(found, wanted / wanted.sum(dim=1, keepdim=True))
+
+
+def test_choices_lose_what_running_with_them_alone_says():
+    torch.manual_seed(0)
+    model = Flash()
+    insert_selectors(model, "T0_1", scorer="taught", adapter=OwnAdapter)
+    clips, labels, _ = flashes(4)
+    tries = try_choices(model, [(clips, labels)], Site("T", 0, count=2), uses_labels=True, seed=0)
+    assert tries.members.shape == (4, CHOICES, T) and (tries.members.sum(dim=2) == 2).all()
+    for number in range(CHOICES):
+        kept = clips[:, tries.members[0, number].bool()]
+        wanted = F.cross_entropy(model(kept), labels, reduction="none")
+        torch.testing.assert_close(tries.losses[:, number], wanted)
+    assert str(selectors_of(model).plan) == "T0_1"
+
+
+def test_the_expected_loss_is_that_of_choices_as_likely_as_their_scores_say():
+    features = torch.randn(3, T, 2)
+    members = torch.eye(T).expand(3, -1, -1)
+    losses = torch.rand(3, T)
+    tries = Tries(features, members, losses, hw=(1, 1))
+    found = tries.loss(lambda seen: seen[..., 0], torch.tensor([2, 0]))
+    chances = features[[2, 0], :, 0].softmax(dim=1)
+    torch.testing.assert_close(found, (chances * losses[[2, 0]]).sum(dim=1).mean())
 
 
 def test_even_frames_are_taken_unless_the_taught_ones_are_clearly_better():

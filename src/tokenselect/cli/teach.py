@@ -23,11 +23,12 @@ def teach(
     *,
     plan: str,
     out: str,
-    target: str = "label",
+    target: str = "choices",
+    labels: bool = True,
     root: str | None = None,
     where: dict[str, str] | None = None,
     clips: int | None = None,
-    steps: int = 800,
+    steps: int = 300,
     batch_size: int = 16,
     workers: int = 2,
     seed: int = 0,
@@ -43,8 +44,10 @@ def teach(
         dataset: "train" of the model's recipe, or other clips, as `tokenselect evaluate` takes.
         plan: what to keep, for example T0_0.25 or T0_0.5-S4_0.5.
         out: folder for the model with its selectors.
-        target: what teaches: "label"; "answer", the model's own, which uses no labels; or
-            "left-out", the loss without a frame, which is slow and for frames only.
+        target: what teaches: "choices", what the model loses with frames or regions drawn at
+            random; "saliency", the gradient of its loss; or "left-out", its loss without a frame,
+            for frames only.
+        labels: of the clips are used; --labels=false takes the model's own answers instead.
         root: folder of the videos.
         where: what other columns of a table of videos must hold, as {"signer": "1-7"}.
         clips: learn from so many clips, drawn at random; None takes all.
@@ -63,7 +66,14 @@ def teach(
     with telling("teaching") as tell, torch.random.fork_rng():
         torch.manual_seed(seed)
         lessons = teach_selectors(
-            model, batches, plan=plan, target=target, steps=steps, seed=seed, tell=tell
+            model,
+            batches,
+            plan=plan,
+            target=target,
+            uses_labels=labels,
+            steps=steps,
+            seed=seed,
+            tell=tell,
         )
     save(model, plan, out)
     show(lessons)

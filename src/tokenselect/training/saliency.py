@@ -21,9 +21,9 @@ from tokenselect.grid import TokenGrid
 from tokenselect.insertion import selectors_of, set_plan
 from tokenselect.insertion.grids import follow_grids
 from tokenselect.insertion.insert import TokenSelectors
+from tokenselect.measure.headroom import Chosen
 from tokenselect.plan import THW, SelectionPlan, Site
 from tokenselect.selectors import Selector
-from tokenselect.selectors.scoring import Scoring
 from tokenselect.selectors.taught import TaughtScoring
 
 FRAMES_OF_REGIONS = 2  # of a clip, whose patches are kept to learn from: all would fill the memory
@@ -32,38 +32,58 @@ Batch = tuple[Clips, Tensor | None]
 
 
 @dataclass(frozen=True)
-class Examples:
-    """What a site's scorer learns from.
+class Shares:
+    """What a site's scorer learns from: how much of the answers depends on each candidate.
 
     Attributes:
         features: (examples, l, width) of clips at a T site, of frames at an S site.
         targets: (examples, l) shares that sum to 1.
-        thw: grid at the site.
+        hw: rows and columns of the grid.
     """
 
     features: Tensor
     targets: Tensor
-    thw: THW
+    hw: tuple[int, int]
 
     @property
-    def entropy(self) -> float:
+    def floor(self) -> float:
         """The smallest cross-entropy that the targets allow."""
         return float(-torch.special.xlogy(self.targets, self.targets).sum(dim=-1).mean())
 
+    def loss(self, network: nn.Module, rows: Tensor) -> Tensor:
+        """Give the cross-entropy of some examples, by the scores of a network."""
+        scores = network(self.features[rows]).log_softmax(dim=-1)
+        return -(self.targets[rows] * scores).sum(dim=-1).mean()
 
-def collect(model: nn.Module, batches: Iterable[Batch], site: Site, *, target: str) -> Examples:
-    """Ask a model what its answers depend on at a site that keeps everything yet."""
+
+def find_shares(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    site: Site,
+    *,
+    uses_labels: bool,
+    leaves_out: bool = False,
+) -> Shares:
+    """Ask a model what its answers depend on at a site that keeps everything yet.
+
+    Args:
+        model: with a plan in which `site` keeps everything.
+        batches: as `teach_selectors` takes them.
+        site: frames or regions, before which block.
+        uses_labels: the loss is that of the labels; else that of the model's own answers.
+        leaves_out: frames are left out one by one, in place of a gradient.
+    """
     features, targets = [], []
-    thw: THW = (0, 0, 0)
+    hw = (1, 1)
     scoring = taught_scoring(model, site)
     generator = torch.Generator().manual_seed(0)
-    for clips, labels in on_device(batches, model):
+    for clips, labels in labelled(batches, model, uses_labels=uses_labels):
         with probed(model, site) as probe, torch.enable_grad():
-            losses = losses_of(model, clips, labels, target=target)
+            losses = losses_of(model, clips, labels)
         grid = probe.grid
         assert grid is not None
-        thw = grid.thw
-        if target == "left-out":
+        hw = grid.thw[1:]
+        if leaves_out:
             share = rise_without(model, clips, labels, site, t=grid.thw[0])
         else:
             (slope,) = torch.autograd.grad(losses.sum(), grid.tokens)
@@ -77,7 +97,7 @@ def collect(model: nn.Module, batches: Iterable[Batch], site: Site, *, target: s
         targets.append(share.float())
     if not features:
         raise ValueError("clips must hold at least one batch to learn from, got none")
-    return Examples(torch.cat(features), torch.cat(targets), thw)
+    return Shares(torch.cat(features), torch.cat(targets), hw)
 
 
 def saliency(grid: TokenGrid, slope: Tensor, *, kind: str) -> Tensor:
@@ -98,23 +118,20 @@ def saliency(grid: TokenGrid, slope: Tensor, *, kind: str) -> Tensor:
 
 
 @torch.no_grad()
-def rise_without(
-    model: nn.Module, clips: Clips, labels: Tensor | None, site: Site, *, t: int
-) -> Tensor:
+def rise_without(model: nn.Module, clips: Clips, labels: Tensor, site: Site, *, t: int) -> Tensor:
     """Measure by how much the loss rises when a frame is left out: (b, t) shares."""
     if t < 2:
         raise ValueError(f"target 'left-out' needs two frames at site {site}, got {t}")
     selectors = taught_selectors(model)
     selector, plan = cast(Selector, selectors[site.label]), selectors.plan
-    scoring = selector.scoring
-    whole = losses_of(model, clips, labels, target="label")
+    whole = losses_of(model, clips, labels)
     others = (other for other in plan if other.label != site.label)
     set_plan(model, SelectionPlan((*others, Site("T", site.block, count=t - 1))))
     rises = []
-    for frame in range(t):
-        selector.scoring = _AllBut(frame)
-        rises.append(losses_of(model, clips, labels, target="label") - whole)
-    selector.scoring = scoring
+    with own_scoring_kept(selector):
+        for frame in range(t):
+            selector.scoring = Chosen(tuple(other for other in range(t) if other != frame))
+            rises.append(losses_of(model, clips, labels) - whole)
     set_plan(model, plan)
     return _shares(torch.stack(rises, dim=1).clamp_min(0))
 
@@ -130,6 +147,16 @@ def frozen(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter in learning:
             parameter.requires_grad_(True)
+
+
+@contextmanager
+def own_scoring_kept(selector: Selector) -> Iterator[None]:
+    """Give a selector its own scoring back at the end."""
+    scoring = selector.scoring
+    try:
+        yield
+    finally:
+        selector.scoring = scoring
 
 
 class Probe:
@@ -165,13 +192,14 @@ def probed(model: nn.Module, site: Site) -> Iterator[Probe]:
         handle.remove()
 
 
-def losses_of(model: nn.Module, clips: Clips, labels: Tensor | None, *, target: str) -> Tensor:
-    """Give each clip's cross-entropy against its label, or against the model's own answer: (b,)."""
+def losses_of(model: nn.Module, clips: Clips, labels: Tensor) -> Tensor:
+    """Give each clip's cross-entropy: (b,)."""
     logits = logits_of(model(clips)).float()
-    if target == "answer":
-        labels = logits.argmax(dim=1)
-    if labels is None:
-        raise ValueError(f"target {target!r} needs labels, got None; 'answer' needs none")
+    if len(logits) != len(labels):
+        raise ValueError(
+            f"model must give one answer per clip, got {len(logits)} for {len(labels)} clips: "
+            "one that encodes frames on their own has nothing to teach"
+        )
     return F.cross_entropy(logits, labels, reduction="none")
 
 
@@ -186,25 +214,19 @@ def logits_of(output: Any) -> Tensor:
     return logits
 
 
-def on_device(batches: Iterable[Batch], model: nn.Module) -> Iterator[Batch]:
-    """Go through batches on the model's device."""
+def labelled(
+    batches: Iterable[Batch], model: nn.Module, *, uses_labels: bool
+) -> Iterator[tuple[Clips, Tensor]]:
+    """Go through batches on the model's device, labelled as they are or by the model itself."""
     device = next(model.parameters()).device
     for clips, labels in batches:
         moved = clips.to(device) if isinstance(clips, Tensor) else [c.to(device) for c in clips]
-        yield moved, labels if labels is None else labels.to(device)
-
-
-class _AllBut(Scoring):
-    """Keeps every frame but one."""
-
-    def __init__(self, frame: int) -> None:
-        super().__init__()
-        self.frame = frame
-
-    def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
-        scores = torch.ones(grid.tokens.shape[0], grid.thw[0], device=grid.tokens.device)
-        scores[:, self.frame] = 0
-        return scores
+        if not uses_labels:
+            with torch.no_grad():
+                labels = logits_of(model(moved)).argmax(dim=1)
+        if labels is None:
+            raise ValueError("labels must be given where uses_labels is True, got None")
+        yield moved, labels.to(device)
 
 
 def taught_selectors(model: nn.Module) -> TokenSelectors:

@@ -1,8 +1,9 @@
 """Teaching selectors: a scorer learns from a dense model, whose weights stay as they are.
 
-What the model's answers depend on (`training/saliency.py`) is what the scorer learns, by
-cross-entropy over stored features. Held-out clips then say how far to trust it: where it is no
-better than evenly spread frames or the middle of the picture, those are kept.
+The scorer learns, over stored features, what the model loses with choices drawn at random
+(`training/choices.py`) or what its answers depend on (`training/saliency.py`). Held-out clips then
+say how far to trust it: where it is no better than evenly spread frames or the middle of the
+picture, those are kept.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from tokenselect.ops.anchors import average_anchors, default_stride
 from tokenselect.plan import SelectionPlan, Site
 from tokenselect.selectors import Selector
 from tokenselect.selectors.taught import TaughtScoring
+from tokenselect.training.choices import Tries, try_choices
 from tokenselect.training.data import ClipSet
 from tokenselect.training.distributed import Processes
 from tokenselect.training.saliency import (
     Batch,
-    Examples,
-    collect,
+    Shares,
+    find_shares,
     frozen,
-    logits_of,
+    labelled,
     losses_of,
-    on_device,
     taught_scoring,
     taught_selectors,
 )
@@ -40,7 +41,8 @@ from tokenselect.training.saliency import (
 logger = logging.getLogger(__name__)
 
 TAUGHT_CLIPS, HELD_OUT_CLIPS = 4000, 1000  # of a run, at most
-TARGETS = ("label", "answer", "left-out")
+TARGETS = ("choices", "saliency", "left-out")
+Shown = Shares | Tries
 EVENNESS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -50,8 +52,8 @@ class Lesson:
 
     Attributes:
         site: as the plan writes it.
-        loss: cross-entropy of the scorer to what it was shown, at the end.
-        floor: the smallest that this could be, the entropy of what it was shown.
+        loss: of the scorer on what it was shown, at the end.
+        floor: the smallest that this could be.
         evenness: share of uniform selection in the scores, chosen on held-out clips.
         held_out: evenness → mean loss of the model on the held-out clips.
     """
@@ -69,8 +71,9 @@ def teach_selectors(
     *,
     plan: SelectionPlan | str | None = None,
     held_out: Iterable[Batch] | None = None,
-    target: str = "label",
-    steps: int = 800,
+    target: str = "choices",
+    uses_labels: bool = True,
+    steps: int = 300,
     lr: float = 2e-3,
     seed: int = 0,
     tell: Callable[[str], object] = str,
@@ -82,14 +85,15 @@ def teach_selectors(
     Args:
         model: dense, or with selectors of the scorer "taught".
         clips: batches of (what the model takes, (b,) labels), the same ones in the same order each
-            time they are gone through. Labels may be None with the target "answer".
+            time they are gone through. Labels may be None without `uses_labels`.
         plan: what to keep before which block; None for that of the model's selectors.
         held_out: batches on which to choose how far the scorer is trusted; None takes every fifth
             batch of `clips` and learns from the others.
-        target: what the scorer learns: "label", the saliency of the loss; "answer", that of the
-            loss against the model's own answer, which needs no labels; "left-out", by how much the
-            loss rises without a frame (T sites only; as many forward passes as there are frames).
-        steps: of the scorer, 64 clips each.
+        target: what the scorer learns: "choices", what the model loses with each of 16 choices
+            drawn at random; "saliency", where the gradient of the dense model's loss lies;
+            "left-out", by how much that loss rises without a frame (T sites only).
+        uses_labels: losses are those of the labels; else of the dense model's own answers.
+        steps: of the scorer, 64 clips each; more of them learn the noise of what is shown.
         lr: highest learning rate of the scorer.
         seed: of the scorer's beginning and of the order it sees clips in.
         tell: told what is being done.
@@ -113,8 +117,9 @@ def teach_selectors(
                 number,
                 shown,
                 held_out,
-                target=target,
+                ask=partial(_ask, target=target, uses_labels=uses_labels, seed=seed),
                 fit_scorer=partial(fit, steps=steps, lr=lr, seed=seed),
+                uses_labels=uses_labels,
                 tell=tell,
             )
             for number in range(len(plan))
@@ -185,8 +190,9 @@ def _teach_site(
     shown: Iterable[Batch],
     held_out: Iterable[Batch],
     *,
-    target: str,
-    fit_scorer: Callable[[nn.Module, Tensor, Tensor], float],
+    ask: Callable[[nn.Module, Iterable[Batch], Site], Shown],
+    fit_scorer: Callable[[nn.Module, Shown], float],
+    uses_labels: bool,
     tell: Callable[[str], object],
 ) -> Lesson:
     """Teach one site of a plan, those before it selecting already."""
@@ -194,83 +200,92 @@ def _teach_site(
     keep_all = Site(site.kind, site.block, 1.0)  # as dense as without it, but with its hooks
     set_plan(model, SelectionPlan((*plan.sites[:number], keep_all)))
     tell(f"{site}: asking the model what its answers depend on")
-    examples = collect(model, shown, site, target=target)
-    tell(f"{site}: teaching the scorer with {len(examples.features)} examples")
+    found = ask(model, shown, site)
+    tell(f"{site}: teaching the scorer with {len(found.features)} examples")
     scoring = taught_scoring(model, site)
     with torch.enable_grad():
-        loss = fit_scorer(scoring.network, examples.features, examples.targets)
-    selector = cast(Selector, taught_selectors(model)[site.label])
-    bring_to_unit(selector, site, examples)
+        loss = fit_scorer(scoring.network, found)
+    bring_to_unit(cast(Selector, taught_selectors(model)[site.label]), site, found)
     set_plan(model, SelectionPlan(plan.sites[: number + 1]))
     tell(f"{site}: choosing between the taught scores and even ones")
-    losses = compare_evenness(model, site, held_out, target=target)
+    losses = compare_evenness(model, site, held_out, uses_labels=uses_labels)
     scoring.evenness.fill_(choose_evenness(losses))
     means = dict(zip(EVENNESS, losses.mean(dim=1).tolist(), strict=True))
-    return Lesson(str(site), loss, examples.entropy, float(scoring.evenness), means)
+    return Lesson(str(site), loss, found.floor, float(scoring.evenness), means)
 
 
-def fit(
-    network: nn.Module, features: Tensor, targets: Tensor, *, steps: int, lr: float, seed: int
-) -> float:
-    """Teach a network by cross-entropy.
+def _ask(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    site: Site,
+    *,
+    target: str,
+    uses_labels: bool,
+    seed: int,
+) -> Shown:
+    if target == "choices":
+        return try_choices(model, batches, site, uses_labels=uses_labels, seed=seed)
+    leaves_out = target == "left-out"
+    return find_shares(model, batches, site, uses_labels=uses_labels, leaves_out=leaves_out)
+
+
+def fit(network: nn.Module, shown: Shown, *, steps: int, lr: float, seed: int) -> float:
+    """Teach a network what was shown; give the loss over all of it at the end.
 
     Args:
-        network: maps (b, l, width) to (b, l); its last layer is `score`.
-        features: (examples, l, width).
-        targets: (examples, l) that sum to 1.
-
-    Returns:
-        The cross-entropy over all examples at the end.
+        network: maps (..., l, width) features to (..., l) scores; its last layer is `score`.
+        shown: features, and the loss of scores.
     """
     for parameter in network.parameters():
         parameter.requires_grad_(True)
     generator = torch.Generator().manual_seed(seed)
     nn.init.trunc_normal_(network.score.weight, std=0.02, generator=generator)  # type: ignore[union-attr, arg-type]
     optimizer = torch.optim.AdamW(network.parameters(), lr=lr, weight_decay=0.05)
+    count, device = len(shown.features), shown.features.device
     for step in range(steps):
         optimizer.param_groups[0]["lr"] = lr * 0.5 * (1 + math.cos(math.pi * step / steps))
-        chosen = torch.randint(len(features), (64,), generator=generator).to(features.device)
-        loss = _cross_entropy(network(features[chosen]), targets[chosen])
+        loss = shown.loss(network, torch.randint(count, (64,), generator=generator).to(device))
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
     with torch.no_grad():
-        return float(_cross_entropy(_score_all(network, features), targets))
+        parts = torch.arange(count, device=device).split(256)
+        return sum(float(shown.loss(network, part)) * len(part) for part in parts) / count
 
 
 @torch.no_grad()
-def bring_to_unit(selector: Selector, site: Site, examples: Examples) -> None:
+def bring_to_unit(selector: Selector, site: Site, shown: Shown) -> None:
     """Scale a taught network so that the scores of its candidates have a deviation of 1."""
-    network = cast(TaughtScoring, selector.scoring).network
-    scores = _score_all(network, examples.features)
+    scoring = cast(TaughtScoring, selector.scoring)
+    scores = torch.cat([scoring.network(part) for part in shown.features.split(256)])
     if site.kind == "S":
-        h, w = examples.thw[1:]
+        h, w = shown.hw
         side = site.region_side(h, w)
         stride = getattr(selector, "stride", None) or default_stride((h, w), side)
-        scores = average_anchors(scores.unflatten(1, (h, w)), side, stride)
-    if scores.shape[1] > 1:
-        network.score.weight.div_(scores.std(dim=1).mean().clamp_min(1e-6))
+        scores = average_anchors(scores.unflatten(-1, (h, w)), side, stride)
+    if scores.shape[-1] > 1:
+        scoring.network.score.weight.div_(scores.std(dim=-1).mean().clamp_min(1e-6))
 
 
 @torch.no_grad()
 def compare_evenness(
-    model: nn.Module, site: Site, batches: Iterable[Batch], *, target: str
+    model: nn.Module, site: Site, batches: Iterable[Batch], *, uses_labels: bool
 ) -> Tensor:
     """Measure every clip's loss with each share of uniform selection: (shares, clips).
 
-    Without labels the loss is taken against what the model answers before the site selects.
+    Without labels the loss is that of what the model answers before the site selects.
     """
     plan, scoring = taught_selectors(model).plan, taught_scoring(model, site)
     before = SelectionPlan(tuple(other for other in plan if other != site))
     found: list[list[Tensor]] = [[] for _ in EVENNESS]
-    for clips, labels in on_device(batches, model):
-        if target == "answer" or labels is None:
-            set_plan(model, before)
-            labels = logits_of(model(clips)).argmax(dim=1)
-            set_plan(model, plan)
+    set_plan(model, before)
+    for clips, labels in labelled(batches, model, uses_labels=uses_labels):
+        set_plan(model, plan)
         for row, evenness in zip(found, EVENNESS, strict=True):
             scoring.evenness.fill_(evenness)
-            row.append(losses_of(model, clips, labels, target="label"))
+            row.append(losses_of(model, clips, labels))
+        set_plan(model, before)
+    set_plan(model, plan)
     if not found[0]:
         raise ValueError("held_out must hold at least one batch, got none: give more clips")
     return torch.stack([torch.cat(row) for row in found])
@@ -311,16 +326,11 @@ def _prepare(model: nn.Module, plan: SelectionPlan | str | None, target: str) ->
             raise ValueError("the model has selectors already: leave plan out, or remove them")
         insert_selectors(model, plan, scorer="taught")
     found = taught_selectors(model).plan
+    num_blocks = len(taught_selectors(model).adapter.blocks(model))
     for site in found:
         taught_scoring(model, site)
         if target == "left-out" and site.kind != "T":
             raise ValueError(f"target 'left-out' teaches frames only, got site {site}")
+        if site.block >= num_blocks:
+            raise ValueError(f"site {site} is after the last block, where nothing can be taught")
     return found
-
-
-def _score_all(network: nn.Module, features: Tensor) -> Tensor:
-    return torch.cat([network(part) for part in features.split(256)])
-
-
-def _cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
-    return -(targets * scores.log_softmax(dim=-1)).sum(dim=-1).mean()
