@@ -71,9 +71,7 @@ def test_what_the_builder_takes_is_passed_on_and_recorded():
 
 
 def test_what_the_builder_does_not_take_is_refused_with_what_it_takes():
-    message = (
-        r"mvit_mini does not take 'fit_windows'; it takes num_classes, frames, size"
-    )
+    message = r"mvit_mini does not take 'fit_windows'; it takes num_classes, frames, size"
     with pytest.raises(TypeError, match=message):
         create_model("mvit_mini", fit_windows=False)
 

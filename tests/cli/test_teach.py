@@ -30,10 +30,13 @@ def test_a_taught_model_is_the_dense_one_with_selectors(dense, tmp_path, capsys)
     assert "T0_0.5" in capsys.readouterr().out
 
 
-def test_too_few_clips_to_hold_some_out_are_refused(dense, tmp_path, capsys):
+def test_few_clips_teach_and_too_few_to_hold_one_out_are_refused(dense, tmp_path, capsys):
+    options = ["--plan", "T0_0.5", "--out", str(tmp_path / "x"), "--steps", "2", "--workers", "0"]
+    main(["teach", str(dense), "train", *options, "--clips", "8"])
+    assert str(plan_of(load_model(tmp_path / "x"))) == "T0_0.5"
     with pytest.raises(SystemExit):
-        main(["teach", str(dense), "train", "--plan", "T0_0.5", "--out", "x", "--clips", "8"])
-    assert "clips must be at least 5 batches of 16, got 8" in capsys.readouterr().err
+        main(["teach", str(dense), "train", *options, "--clips", "4"])
+    assert "teaching takes at least 5 clips, got 4 of train" in capsys.readouterr().err
 
 
 def test_headroom_gives_advice_for_frames_and_regions(dense, capsys):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.weights.models import scramble
-from tokenselect.checkpoints import info_of, load_model, save_model
+from tokenselect.checkpoints import info_of, load_model, save_model, weights_digest
 from tokenselect.cli.main import main
 from tokenselect.data import open_video, write_video
 from tokenselect.inference.bulk import Reading, on_ray, on_this_machine
@@ -119,6 +119,18 @@ def test_csv_and_jsonl_hold_what_parquet_holds_and_say_what_made_them(checkpoint
     for out in outs:
         with pytest.raises(ValueError, match="holds rows made with plan"):
             classify_videos(videos, out, engine, settings={**SETTINGS, "plan": "dense"})
+
+
+def test_the_digest_of_weights_changes_with_any_of_them():
+    model = create_model("mvit_mini", plan="T0_0.5", scorer="taught", num_classes=3)
+    before = weights_digest(model)
+    assert any(value.ndim == 0 for value in model.state_dict().values())
+    for tensor in model.state_dict().values():
+        kept = tensor.clone()
+        tensor.view(-1)[-1] += 1
+        assert weights_digest(model) != before
+        tensor.copy_(kept)
+    assert weights_digest(model) == before
 
 
 def test_rows_of_other_weights_at_the_same_path_are_not_mixed_in(clips, tmp_path, capsys):

@@ -135,9 +135,9 @@ def print_tables(costs: Profile) -> None:
     selected, dense = costs.latency_ms, costs.latency_ms_dense
     if selected is not None and dense is not None:
         table.add_row("ms per view", str(selected), str(dense))
+        if costs.plan != "dense" and not are_told_apart(selected, dense):
+            table.caption = NOISY
     console.print(table)
-    if selected is not None and dense is not None and costs.plan != "dense":
-        console.print("" if are_told_apart(selected, dense) else NOISY, end="")
     blocks = Table("block", "frames × rows × columns", "tokens", title="tokens before each block")
     for index, (thw, tokens) in enumerate(zip(costs.thw, costs.tokens, strict=True)):
         blocks.add_row(str(index), " × ".join(map(str, thw)), f"{tokens:,}")

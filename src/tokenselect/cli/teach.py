@@ -16,6 +16,8 @@ from tokenselect.training.build import recipe_of
 from tokenselect.training.distributed import default_device
 from tokenselect.training.teach import Lesson, Shuffled, teach_selectors
 
+FEWEST = 5  # clips: every fifth batch is held out
+
 
 def teach(
     checkpoint: str,
@@ -52,7 +54,7 @@ def teach(
         where: what other columns of a table of videos must hold, as {"signer": "1-7"}.
         clips: learn from so many clips, drawn at random; None takes all.
         steps: of each scorer.
-        batch_size: clips at once.
+        batch_size: clips at once; fewer where there are fewer than five batches.
         workers: processes that load data.
         seed: of the draws.
         device: None takes the accelerator if there is one.
@@ -60,8 +62,10 @@ def teach(
     place = torch.device(device) if device else default_device()
     model = load_model(checkpoint, plan="dense", device=place)
     found = choose_clips(recipe_of(model).data, dataset, views="1x1", root=root, where=where)
-    if clips is not None and clips < 5 * batch_size:
-        raise ValueError(f"clips must be at least 5 batches of {batch_size}, got {clips}")
+    count = len(found) if clips is None else min(clips, len(found))
+    if count < FEWEST:
+        raise ValueError(f"teaching takes at least {FEWEST} clips, got {count} of {dataset}")
+    batch_size = min(batch_size, count // FEWEST)  # five batches, of which one is held out
     batches = Shuffled(found, at_most=clips, batch_size=batch_size, workers=workers, seed=seed)
     with telling("teaching") as tell, torch.random.fork_rng():
         torch.manual_seed(seed)
