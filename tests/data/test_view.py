@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from tokenselect.data import EvalTransform
-from tokenselect.data.clips import View, place_views
+from tokenselect.data.clips import ClipRule, View, place_views
+from tokenselect.data.frame_source import FramesInMemory
 from tokenselect.data.transforms import normalize, resize
 
 
@@ -60,3 +61,15 @@ def test_views_that_are_not_square_cover_their_size():
 def test_frames_of_another_size_are_refused():
     with pytest.raises(ValueError, match=r"frames must be \(8, 9\), got \(9, 8\)"):
         View((8, 9), (8, 9), (0, 0, 8, 9)).cut(torch.zeros(1, 3, 9, 8, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize("size", [(90, 70), (20, 34)])  # frames that shrink, and that grow
+def test_views_read_frame_by_frame_are_those_cut_from_whole_frames(size):
+    rule = ClipRule(4, (32, 24), stride=3)
+    frames = torch.randint(256, (23, 3, *size), dtype=torch.uint8)
+    source = FramesInMemory(frames, fps=10, name="made")
+    views = rule.views(size, crops=3)
+    cut = torch.cat([rule.cut(frames[clip], views) for clip in rule.sample(2, 21, clips=2)])
+    seen = rule.read_crops(source, start=2, stop=21, clips=2, crops=3)
+    assert seen.shape == (6, 4, 3, 32, 24)
+    assert torch.equal(rule.normalize(seen), cut)

@@ -100,8 +100,8 @@ def read_clips(videos: str, rule: ClipRule) -> Tensor:
     clips = []
     for video in find_videos([videos]):
         with closing(video.open()) as source:
-            clips.append(rule.read(source))
-    return torch.cat(clips)
+            clips.append(rule.read_crops(source))
+    return rule.normalize(torch.cat(clips))
 
 
 def describe(model: nn.Module) -> dict[str, object]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -11,20 +12,8 @@ from torch import Generator, Tensor
 
 from tokenselect.data.augmentation import IMAGENET_STATS, KINETICS_STATS
 from tokenselect.data.draws import draw_integer, draw_shares
+from tokenselect.data.frame_source import FrameSource
 from tokenselect.data.transforms import Box, crop, normalize, resize
-
-
-class Frames(Protocol):
-    """What is read of a video: numbered frames of one size."""
-
-    num_frames: int
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of a frame as shown."""
-
-    def read(self, indices: Sequence[int]) -> Tensor:
-        """Return (t, 3, h, w) uint8 frames in the order of `indices`."""
 
 
 class Sampler(Protocol):
@@ -205,45 +194,6 @@ STATS: dict[str, Stats] = {"kinetics": KINETICS_STATS, "imagenet": IMAGENET_STAT
 STRIDES = {"mvit_b16": 4, "mvit_b16_32x3": 3, "mvit_mini": 4}  # of the others: 2
 
 
-def cut_views(frames: Tensor, views: Sequence[View], *, stats: Stats, center: str | None) -> Tensor:
-    """Make (v, 3, t, h, w) model input of (t, 3, h, w) uint8 frames."""
-    mean, std = stats
-    cuts = (view.cut(frames) for view in views)
-    return torch.stack([normalize(cut, mean=mean, std=std, center=center) for cut in cuts])
-
-
-class EvalTransform:
-    """The transform of testing: the short side resized, one crop in the middle or several.
-
-    Args:
-        size: side of the square that the model sees.
-        short_side: of the picture before cropping; None: `size`.
-        crops: 1, or usually 3, spread along the longer side.
-        stats: mean and standard deviation of red, green and blue, as shares of 255.
-        center: "clip" subtracts the clip's average frame.
-    """
-
-    def __init__(
-        self,
-        size: int,
-        *,
-        short_side: int | None = None,
-        crops: int = 1,
-        stats: Stats = KINETICS_STATS,
-        center: str | None = None,
-    ):
-        self.size, self.short_side, self.crops = size, short_side or size, crops
-        self.stats, self.center = stats, center
-        if self.short_side < size:
-            raise ValueError(f"short_side must be at least size {size}, got {short_side}")
-
-    def __call__(self, frames: Tensor, *, generator: Generator | None = None) -> Tensor:
-        """Map (t, 3, h, w) uint8 to (crops, 3, t, size, size) float; nothing is drawn."""
-        source, size = (frames.shape[-2], frames.shape[-1]), (self.size, self.size)
-        views = place_views(source, size, short_side=self.short_side, crops=self.crops)
-        return cut_views(frames, views, stats=self.stats, center=self.center)
-
-
 @dataclass(frozen=True)
 class ClipRule:
     """The model's input.
@@ -279,27 +229,29 @@ class ClipRule:
             sampler = StrideSampler(self.frames, self.stride, num_clips=clips)
         return [[start + number for number in clip] for clip in sampler(stop - start)]
 
-    def read(
+    def views(self, source: tuple[int, int], *, crops: int = 1) -> list[View]:
+        """Place the crops on a video of this height and width."""
+        return place_views(source, self.size, short_side=self.short_side, crops=crops)
+
+    def read_crops(
         self,
-        source: Frames,
+        source: FrameSource,
         *,
         start: int = 0,
         stop: int | None = None,
         clips: int = 1,
         crops: int = 1,
     ) -> Tensor:
-        """Read the (clips · crops, 3, t, h, w) views of a video, or of its frames start to stop."""
+        """Read (clips · crops, t, 3, h, w) uint8 views of a video, or of its frames start to stop.
+
+        Every frame is resized before the next one is decoded, however large the video.
+        """
         views = self.views(source.size, crops=crops)
         chosen = self.sample(start, source.num_frames if stop is None else stop, clips=clips)
-        return torch.cat([self.cut(source.read(clip), views) for clip in chosen])
-
-    def views(self, source: tuple[int, int], *, crops: int = 1) -> list[View]:
-        """Place the crops on a video of this height and width."""
-        return place_views(source, self.size, short_side=self.short_side, crops=crops)
-
-    def crop(self, frames: Tensor, views: Sequence[View]) -> Tensor:
-        """Cut (v, t, 3, h, w) views of (t, 3, h, w) frames, both uint8."""
-        return torch.stack([view.cut(frames) for view in views])
+        shrink = partial(resize, size=views[0].resized)
+        frames = source.read([frame for clip in chosen for frame in clip], each=shrink)
+        parts = frames.split(self.frames)
+        return torch.stack([crop(part, view.box) for part in parts for view in views])
 
     def normalize(self, crops: Tensor) -> Tensor:
         """Make (v, 3, t, h, w) model input of (v, t, 3, h, w) uint8 crops."""
@@ -308,7 +260,44 @@ class ClipRule:
 
     def cut(self, frames: Tensor, views: Sequence[View]) -> Tensor:
         """Make (v, 3, t, h, w) model input of (t, 3, h, w) uint8 frames."""
-        return self.normalize(self.crop(frames, views))
+        return self.normalize(torch.stack([view.cut(frames) for view in views]))
+
+
+class EvalTransform:
+    """The transform of testing: the short side resized, one crop in the middle or several.
+
+    Args:
+        size: side of the square that the model sees.
+        short_side: of the picture before cropping; None: `size`.
+        crops: 1, or usually 3, spread along the longer side.
+        stats: mean and standard deviation of red, green and blue, as shares of 255.
+        center: "clip" subtracts the clip's average frame.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        short_side: int | None = None,
+        crops: int = 1,
+        stats: Stats = KINETICS_STATS,
+        center: str | None = None,
+    ):
+        if short_side is not None and short_side < size:
+            raise ValueError(f"short_side must be at least size {size}, got {short_side}")
+        self.size, self.short_side, self.crops = size, short_side or size, crops
+        self.stats, self.center = stats, center
+
+    def __call__(self, frames: Tensor, *, generator: Generator | None = None) -> Tensor:
+        """Map (t, 3, h, w) uint8 to (crops, 3, t, size, size) float; nothing is drawn."""
+        rule = ClipRule(
+            len(frames),
+            (self.size, self.size),
+            short_side=self.short_side,
+            stats=self.stats,
+            center=self.center,
+        )
+        return rule.cut(frames, rule.views((frames.shape[-2], frames.shape[-1]), crops=self.crops))
 
 
 def rule_of_model(name: str, default_input: tuple[int, int, int]) -> ClipRule:

@@ -62,11 +62,11 @@ def read_windows(video: str, reading: Reading) -> Iterator[Window]:
     """Cut a video window by window; at an error it ends with that."""
     try:
         with closing(open_video(video)) as source:
-            rule, views = reading.rule, reading.rule.views(source.size, crops=reading.crops)
             spans = split_windows(source, seconds=reading.window, step=reading.step)
             for span in spans:
-                chosen = rule.sample(*span, clips=reading.clips)
-                crops = torch.cat([rule.crop(source.read(clip), views) for clip in chosen])
+                crops = reading.rule.read_crops(
+                    source, start=span[0], stop=span[1], clips=reading.clips, crops=reading.crops
+                )
                 start, last = (float(source.times[frame]) for frame in (span[0], span[1] - 1))
                 yield Window(video, span == spans[-1], start, last + 1 / source.fps, crops)
     except EXPECTED as error:

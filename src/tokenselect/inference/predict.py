@@ -129,8 +129,9 @@ def predict_video(
     spans = split_windows(source, seconds=window, step=step)
     moments = []
     for number, (start, stop) in enumerate(spans):
-        inputs = rule.read(source, start=start, stop=stop, clips=clips, crops=crops)
-        scores = score_views(model, inputs[None].to(device), views_at_once=clips_at_once)
+        seen = rule.read_crops(source, start=start, stop=stop, clips=clips, crops=crops)
+        inputs = rule.normalize(seen)[None].to(device)  # (1, v, 3, t, h, w)
+        scores = score_views(model, inputs, views_at_once=clips_at_once)
         times = source.times
         end = float(times[stop - 1]) + 1 / source.fps
         moments.append(Moment(float(times[start]), end, scores[0].cpu()))

@@ -64,8 +64,8 @@ class Preprocessor:
         views = []
         for video in listed:
             with closing(open_frames(video)) as source:
-                views.append(self.rule.read(source, clips=clips, crops=crops))
-        return {"video": torch.cat(views)}
+                views.append(self.rule.read_crops(source, clips=clips, crops=crops))
+        return {"video": self.rule.normalize(torch.cat(views))}
 
 
 def open_frames(video: Video) -> FrameSource:
