@@ -58,7 +58,7 @@ def watch_sites(model: nn.Module, tower: nn.Module) -> list[Keep]:
         calls[-1][block] = masks
 
     for block, hook in zip(blocks, model.token_selectors.site_hooks, strict=True):
-        hook.note = partial(note, block)
+        hook.notes.append(partial(note, block))
     return calls
 
 

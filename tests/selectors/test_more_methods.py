@@ -22,7 +22,7 @@ def build(site, method, **settings):
 def test_static_ignores_the_input(site):
     selector = build(site, "static").eval()
     seen = []
-    selector.recorder = lambda selection: seen.append(selection)
+    selector.recorders.append(lambda selection: seen.append(selection))
     for _ in range(2):
         selector(make_grid(torch.randn(3, T, H, W, C)))
     assert torch.equal(seen[0].indices, seen[1].indices)

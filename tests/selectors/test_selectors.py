@@ -197,7 +197,7 @@ def test_random_selection_differs_from_call_to_call_and_favours_nobody():
     torch.manual_seed(0)
     selector = build_selector(Site("T", 0, 2), channels=C, method="random")
     seen = []
-    selector.recorder = lambda selection: seen.append(selection.indices)
+    selector.recorders.append(lambda selection: seen.append(selection.indices))
     for _ in range(40):
         selector(make_grid(torch.zeros(10, T, H, W, C)))
     counts = torch.cat(seen).flatten().bincount(minlength=T)
@@ -209,7 +209,7 @@ def test_random_regions_favour_no_anchor():
     torch.manual_seed(0)
     selector = build_selector(Site("S", 0, (5, 4)), channels=C, method="random", stride=(1, 1))
     seen = []
-    selector.recorder = lambda selection: seen.append(selection.indices)
+    selector.recorders.append(lambda selection: seen.append(selection.indices))
     for _ in range(40):
         selector(make_grid(torch.zeros(10, T, H, W, C)))
     counts = torch.cat(seen).flatten().bincount(minlength=9)

@@ -135,7 +135,7 @@ def test_tracing_agrees_with_tokens_that_carry_their_place(is_tokenwise, size):
     for block, stride in enumerate(strides):
         for site in plan.before(block):
             selector = build_selector(site, channels=1, method="random", is_tokenwise=is_tokenwise)
-            selector.recorder = lambda made: selections.update({made.site.label: made})
+            selector.recorders.append(lambda made: selections.update({made.site.label: made}))
             grid = selector.eval()(grid)
         grid = grid.with_patches(grid.patches[:, :: stride[0], :: stride[1], :: stride[2]])
     for clip in (0, 1):

@@ -24,7 +24,7 @@ from tokenselect.ops.anchors import Pair, corners_of, default_stride
 from tokenselect.plan import THW, SelectionPlan
 from tokenselect.selectors import RegionSelector, Selection, Selector
 from tokenselect.selectors.baselines import RandomScoring
-from tokenselect.selectors.scoring import AnchorFeatureScoring
+from tokenselect.selectors.scoring import AnchorFeatureScoring, Scoring
 from tokenselect.visualization.explanation import (
     ClipStory,
     Explanation,
@@ -68,6 +68,8 @@ def record_clip(model: nn.Module, clip: Tensor) -> Recording:
         if selection.corners is not None and label not in maps:
             stride = cast(RegionSelector, cast(nn.ModuleDict, selectors_of(model))[label]).stride
             maps[label] = spread_anchors(selection, stride=stride)
+        elif selection.site.kind == "S" and label not in maps:
+            maps[label] = selection.scores[0].float().cpu().view(selection.thw_before)
     return Recording(logits, grids[0], grids[1:], dict(selections), maps)
 
 
@@ -78,7 +80,9 @@ def watch_maps(model: nn.Module, maps: dict[str, Tensor]) -> Iterator[None]:
     for module in (selectors_of(model) or {}).values():
         selector = cast(Selector, module)
         by_anchor = isinstance(selector.scoring, RandomScoring | AnchorFeatureScoring)
-        if selector.site.kind == "T" or (by_anchor and isinstance(selector, RegionSelector)):
+        by_anchor = by_anchor and isinstance(selector, RegionSelector)
+        has_map = type(selector.scoring).score_map is not Scoring.score_map
+        if selector.site.kind == "T" or by_anchor or not has_map:
             continue
 
         def note(module: nn.Module, arguments: tuple[TokenGrid]) -> None:

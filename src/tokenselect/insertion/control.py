@@ -5,7 +5,7 @@ from typing import cast
 from torch import nn
 
 from tokenselect.insertion.grids import follow_grids
-from tokenselect.insertion.insert import attach_hooks, selectors_of
+from tokenselect.insertion.insert import attach_hooks, inserted_selectors
 from tokenselect.plan import SelectionPlan
 from tokenselect.selectors import Selector
 from tokenselect.selectors.relaxation import PerturbedTopK
@@ -28,15 +28,14 @@ def set_plan(model: nn.Module, plan: SelectionPlan | str) -> nn.Module:
     """Make a model keep more or less; it is changed in place and given back.
 
     The selectors keep their weights. A site that the plan leaves out keeps everything and costs
-    nothing; "dense" leaves all of them out.
+    nothing; "dense" leaves all of them out. Every thread that runs the model gets the new plan, so
+    wait until none does, or give each thread a copy of its own (`copy.deepcopy`).
 
     Args:
         model: with selectors.
         plan: other ratios or counts at the sites of the model, or at some of them.
     """
-    selectors = selectors_of(model)
-    if selectors is None:
-        raise ValueError("the model has no selectors: call insert_selectors(model, plan) first")
+    selectors = inserted_selectors(model)
     plan = SelectionPlan.of(plan)
     unknown = [str(site) for site in plan if site.label not in selectors]
     if unknown:

@@ -1,5 +1,7 @@
 """Insertion and removal of selectors."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -46,7 +48,7 @@ class SiteHook:
         probe: knows the class token's attention in the block before.
 
     Attributes:
-        note: is told the grids before and after, each patch with its position; None as a rule.
+        notes: are told the grids before and after, each patch with its position.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class SiteHook:
         thw: THW | None,
         probe: AttentionProbe | None = None,
     ) -> None:
-        self.note: Callable[[Sequence[TokenGrid], Sequence[TokenGrid]], None] | None = None
+        self.notes: list[Callable[[Sequence[TokenGrid], Sequence[TokenGrid]], None]] = []
         self.adapter = adapter
         self.selectors = list(selectors)
         self.thw = thw
@@ -68,10 +70,11 @@ class SiteHook:
         if self.probe is not None:
             grids = [replace(grid, class_attention=self.probe.latest) for grid in grids]
             self.probe.latest = None
-        if self.note is None:
+        if not self.notes:
             return self.adapter.write_all([self.select(grid) for grid in grids], arguments)
         kept = [self.select(grid.placed()) for grid in grids]
-        self.note(grids, kept)
+        for note in self.notes:
+            note(grids, kept)
         return self.adapter.write_all(kept, arguments)
 
     def select(self, grid: TokenGrid) -> TokenGrid:
@@ -122,6 +125,12 @@ class TokenSelectors(nn.ModuleDict):
         self.settings = settings
         self.handles: list[Removable] = []
         self.site_hooks: list[SiteHook] = []
+
+    def _replicate_for_data_parallel(self) -> TokenSelectors:
+        raise RuntimeError(
+            "nn.DataParallel cannot run a model with selectors: the hooks of a replica would call "
+            "the selectors of the first device. Use DistributedDataParallel, one process per GPU"
+        )
 
     def before(self, block: int) -> list[Selector]:
         """List the selectors in front of one block, in the order they run."""
@@ -223,6 +232,14 @@ def remove_selectors(model: nn.Module) -> nn.Module:
 def selectors_of(model: nn.Module) -> TokenSelectors | None:
     """Give the inserted selectors, or None for a dense model."""
     return getattr(model, CHILD, None)
+
+
+def inserted_selectors(model: nn.Module) -> TokenSelectors:
+    """Give the inserted selectors; refuse a dense model."""
+    selectors = selectors_of(model)
+    if selectors is None:
+        raise ValueError("the model has no selectors: call insert_selectors(model, plan) first")
+    return selectors
 
 
 def adapter_of(model: nn.Module) -> Adapter:

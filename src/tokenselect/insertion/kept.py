@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from tokenselect.grid import TokenGrid
-from tokenselect.insertion.insert import selectors_of
+from tokenselect.insertion.insert import inserted_selectors
+from tokenselect.insertion.record import listening
 from tokenselect.plan import THW
 
 
@@ -38,22 +39,23 @@ class KeptTokens:
 def record_kept(model: nn.Module) -> Iterator[list[KeptTokens]]:
     """Watch which tokens are left at the end, for callers that must keep something else in step.
 
+    Only forwards of the thread, or task, that opened the block are followed.
+
     Yields:
         After each forward, one `KeptTokens` for the batch; for models that pack videos of
         different sizes into one sequence, one per video.
     """
-    selectors = selectors_of(model)
-    if selectors is None:
-        raise ValueError("the model has no selectors: call insert_selectors(model, plan) first")
     kept: list[KeptTokens] = []
-    hooks = list(selectors.site_hooks)
-    for index, hook in enumerate(hooks):
-        hook.note = partial(_note, kept, index == 0)
-    try:
-        yield kept
-    finally:
-        for hook in hooks:
-            hook.note = None
+    hooks = list(inserted_selectors(model).site_hooks)
+    with listening(partial(_note, kept)) as hear:
+        notes = [partial(hear, index == 0) for index in range(len(hooks))]
+        for hook, note in zip(hooks, notes, strict=True):
+            hook.notes.append(note)
+        try:
+            yield kept
+        finally:
+            for hook, note in zip(hooks, notes, strict=True):
+                hook.notes.remove(note)
 
 
 def _note(

@@ -43,7 +43,8 @@ class TokenMerger(Selector):
 
     As many are left as a region of the same site would keep, so the two cost the same. The
     published method also weighs attention by how many tokens each one stands for; here the
-    backbone is left as it is.
+    backbone is left as it is. That number is recorded as the score, 0 for a token that joined
+    another.
 
     Args:
         site: how much is left.
@@ -57,9 +58,11 @@ class TokenMerger(Selector):
         t, h, w = grid.thw
         side = self.site.region_side(h, w)
         patches = grid.patches.flatten(1, 3)  # (b, t·n, c)
+        merged, sizes, places = merge_tokens(patches, t * side[0] * side[1])
+        scores = patches.new_zeros(patches.shape[:2]).scatter(1, places, sizes)
+        self.record(grid, scores, places)
         if side == (h, w):
             return grid
-        merged, _, places = merge_tokens(patches, t * side[0] * side[1])
         smaller = grid.with_patches(merged.unflatten(1, (t, *side)))
         return smaller.placed_by(grid, places)
 

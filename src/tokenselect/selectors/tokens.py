@@ -44,8 +44,7 @@ class ClipTokenSelector(Selector):
         t, h, w = grid.thw
         side = self.site.region_side(h, w)
         keep = t * side[0] * side[1]
-        if side == (h, w):
-            return grid
         scores = self.scoring.score_clip(grid, keep=keep)  # (b, t·n)
         patches = hard_topk(scores, keep)  # (b, k)
-        return grid.pick(patches, (t, *side))
+        self.record(grid, scores, patches)
+        return grid if side == (h, w) else grid.pick(patches, (t, *side))

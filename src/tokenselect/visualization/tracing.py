@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tokenselect.ops.pick import frame_patches, region_patches
 from tokenselect.plan import THW
 from tokenselect.selectors import Selection
 
@@ -130,7 +129,7 @@ class Trace:
                 f"site {selection.site} was given a grid of {selection.thw_before}, but tracing "
                 f"arrives there with {self.thw}: the strides are not those of the model"
             )
-        kept = kept_patches(selection, clip)
+        kept = selection.patches[clip].cpu()
         fate = torch.full((math.prod(self.thw),), DROPPED)
         fate[kept] = torch.arange(len(kept))
         return self._follow(fate, selection.thw_after)
@@ -155,20 +154,6 @@ class Trace:
     def _follow(self, fate: Tensor, thw: THW) -> Trace:
         """Renumber the tokens by `fate`; the number −1 reads its last entry, dropped for good."""
         return Trace(torch.cat([fate, torch.tensor([DROPPED])])[self.owner], thw)
-
-
-def kept_patches(selection: Selection, clip: int = 0) -> Tensor:
-    """List the patches one clip kept at a site, in the order of the new grid."""
-    _, h, w = selection.thw_before
-    if selection.corners is not None:
-        corners = selection.corners[clip : clip + 1].cpu()
-        _, *side = selection.thw_after
-        return region_patches(corners, (h, w), (side[0], side[1]))[0]
-    indices = selection.indices[clip].cpu()
-    if indices.ndim == 1:
-        return frame_patches(indices[None], h * w)[0]
-    starts = torch.arange(len(indices))[:, None] * (h * w)
-    return (indices + starts).flatten()  # patches one by one
 
 
 def trace_sites(
