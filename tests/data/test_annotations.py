@@ -306,6 +306,7 @@ BROKEN = {
     "a huge label_id": ("val.csv", KINETICS.replace("0,1\n", "0,20000000\n"), "below 100,000"),
     "a huge label": ("list.txt", "a.mp4 1\nb.mp4 20000000\n", "line 2: label 20000000 is too la"),
     "a label of 5000 digits": ("list.txt", "a.mp4 1\nb.mp4 " + "9" * 5000, "line 2: expected"),
+    "kinetics without labels": ("val.csv", KINETICS.replace("label,", "name,", 1), None),
     "a row cut short": ("clips.tsv", "path\tlabel\na.mp4\n", None),
     "a field without end": ("clips.csv", 'path,label\n"' + "x" * 140_000, "line 2: field larger"),
     "json cut short": ("val.json", '[{"id": "5"', "val.json is not valid JSON"),

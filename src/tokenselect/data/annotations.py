@@ -166,7 +166,7 @@ def read_kinetics(path: Path, *, root: Path, class_names: Names) -> SampleList:
     for number, row in enumerate(rows, 2):
         start, end = (_read_number(row[key], path, number) for key in ("time_start", "time_end"))
         ids.append(f"{row['youtube_id']}_{start:06d}_{end:06d}")
-    if class_names is None and rows and rows[0].get("label_id"):
+    if class_names is None and rows and rows[0].get("label_id") and "label" in rows[0]:
         class_names = _names_by_number(rows, path)
     labels, names = number_labels(
         [row.get("label") or None for row in rows], class_names, path=path
