@@ -1,6 +1,7 @@
 """`tokenselect init`: the commands that it prints work on the folder, word for word."""
 
 import csv
+import json
 import os
 import re
 import shlex
@@ -52,6 +53,13 @@ def test_the_commands_that_it_prints_work_word_for_word(names, capsys):
     for command in commands:
         main(command)
     assert Path("runs/my_videos/best").exists()
+    last = (
+        sorted(Path("my_videos.csv").read_text().splitlines()[1:])[-1] if names != PARTS else ",b,"
+    )
+    write_folder(Path("others"), [f"{last.split(',')[1]}/1.mp4"])
+    main(["evaluate", "runs/my_videos", "others", "--output", "others.json"])
+    tested = json.loads(Path("others.json").read_text())
+    assert [sum(row) for row in tested["confusion"]][-1] == tested["num_videos"] == 1
     main([*commands[2], "--plan", "T0_0.5", "--method", "uniform"])
     assert "plan T0_0.5" in capsys.readouterr().out
 

@@ -25,7 +25,7 @@ from tokenselect.measure.recall import measure_recall
 from tokenselect.training.build import recipe_of
 from tokenselect.training.data import PARTS, ClipSet, build_test_set
 from tokenselect.training.distributed import default_device
-from tokenselect.training.recipe import DataRecipe, PartRecipe
+from tokenselect.training.recipe import PartRecipe
 
 
 def evaluate(
@@ -60,13 +60,7 @@ def evaluate(
     """
     place = torch.device(device) if device else default_device()
     model = load_model(checkpoint, plan=plan, method=method, device=place)
-    data, names = recipe_of(model).data, info_of(model).class_names
-    clips = choose_clips(data, dataset, views=views, root=root, where=where)
-    if len(clips.class_names) != len(names):
-        raise ValueError(
-            f"the model knows {len(names)} classes, {dataset} has "
-            f"{len(clips.class_names)}: give the same classes (see data.table.classes)"
-        )
+    clips = choose_clips(model, dataset, views=views, root=root, where=where)
     results = measure(model, clips, views=views, batch_size=batch_size, workers=workers)
     results = {"checkpoint": checkpoint, "dataset": dataset, **results}
     show(results)
@@ -75,9 +69,10 @@ def evaluate(
 
 
 def choose_clips(
-    data: DataRecipe, dataset: str, *, views: str, root: str | None, where: dict[str, str] | None
+    model: nn.Module, dataset: str, *, views: str, root: str | None, where: dict[str, str] | None
 ) -> ClipSet:
-    """Find the clips that a name or a path stands for, cut as in training."""
+    """Find the clips that a name or a path stands for, cut and labelled as in training."""
+    data, names = recipe_of(model).data, info_of(model).class_names
     if dataset == "synthetic":
         return build_test_set(dataclasses.replace(data, source="synthetic"), "test", views=views)
     if root is not None:
@@ -89,9 +84,12 @@ def choose_clips(
         part, name = PartRecipe(annotations=str(path)), "test"
         base = path if path.is_dir() else path.parent
         data = dataclasses.replace(data, source="videos", root=root or str(base))
+        if path.is_dir():  # of class folders, whatever the training videos were listed in
+            data = dataclasses.replace(data, table=None, format=None)
     if where is not None:
         part = dataclasses.replace(part, where=where)
-    return build_test_set(dataclasses.replace(data, **{name: part}), name, views=views)
+    data = dataclasses.replace(data, **{name: part})
+    return build_test_set(data, name, views=views, class_names=names)
 
 
 def measure(

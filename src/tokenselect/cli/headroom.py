@@ -17,7 +17,6 @@ from torch.utils.data import DataLoader
 from tokenselect.checkpoints import load_model
 from tokenselect.cli.evaluate import choose_clips
 from tokenselect.measure.headroom import Headroom, measure_headroom
-from tokenselect.training.build import recipe_of
 from tokenselect.training.distributed import default_device
 
 
@@ -60,7 +59,7 @@ def headroom(
         raise ValueError(f"give keep or plan, got keep={keep} and plan={plan!r}")
     place = torch.device(device) if device else default_device()
     model = load_model(checkpoint, plan="dense", device=place)
-    clips = choose_clips(recipe_of(model).data, dataset, views="1x1", root=root, where=where)
+    clips = choose_clips(model, dataset, views="1x1", root=root, where=where)
     loader: DataLoader[Any] = DataLoader(
         clips.dataset, batch_size=batch_size, num_workers=workers, collate_fn=clips.collate
     )

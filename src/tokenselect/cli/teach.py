@@ -61,7 +61,7 @@ def teach(
     """
     place = torch.device(device) if device else default_device()
     model = load_model(checkpoint, plan="dense", device=place)
-    found = choose_clips(recipe_of(model).data, dataset, views="1x1", root=root, where=where)
+    found = choose_clips(model, dataset, views="1x1", root=root, where=where)
     count = len(found) if clips is None else min(clips, len(found))
     if count < FEWEST:
         raise ValueError(f"teaching takes at least {FEWEST} clips, got {count} of {dataset}")

@@ -193,7 +193,7 @@ def build_trainer(
     """
     schedule = recipe.schedule
     clips = build_train_set(recipe.data, recipe.augmentation, seed=recipe.seed)
-    val = build_test_set(recipe.data, "val")
+    val = build_test_set(recipe.data, "val", class_names=clips.class_names)
     if changes is not None:
         clips, val = changes.clips(clips), changes.clips(val)
     order = EpochOrder(

@@ -22,6 +22,7 @@ from tokenselect.data import (
     VideoDataset,
     collate_clips,
     collate_views,
+    find_parts,
     open_video,
     parse_views,
     read_annotations,
@@ -29,6 +30,7 @@ from tokenselect.data import (
 )
 from tokenselect.data.augmentation import IMAGENET_STATS, KINETICS_STATS
 from tokenselect.data.cache import ClipCache
+from tokenselect.data.split import UNDIVIDED
 from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.data.video import FrameSource
 from tokenselect.training.recipe import AugmentationRecipe, DataRecipe, PartRecipe
@@ -84,6 +86,11 @@ def build_train_set(data: DataRecipe, augmentation: AugmentationRecipe, *, seed:
         center=data.center,
     )
     listed = read_part(data, "train")
+    unlabelled = [sample.path for sample in listed.samples if sample.label is None]
+    if unlabelled:
+        raise ValueError(
+            f"{len(unlabelled)} training videos have no label, such as {unlabelled[0]}"
+        )
     videos = VideoDataset(
         listed.samples,
         sampler=build_sampler(data, num_clips=1),
@@ -96,13 +103,16 @@ def build_train_set(data: DataRecipe, augmentation: AugmentationRecipe, *, seed:
     return ClipSet(videos, collate_clips, listed.class_names)
 
 
-def build_test_set(data: DataRecipe, part: str, *, views: str = "1x1") -> ClipSet:
+def build_test_set(
+    data: DataRecipe, part: str, *, views: str = "1x1", class_names: Sequence[str] | None = None
+) -> ClipSet:
     """Build clips to test on: fixed, `views` (clips x crops) of each video.
 
     Args:
         data: where from.
         part: "val" or "test" (or "train", without its augmentation).
         views: such as "5x1"; synthetic clips have one view only.
+        class_names: those of the model; None takes those of the training videos.
     """
     _check_center(data)
     num_clips, crops = parse_views(views)
@@ -112,7 +122,7 @@ def build_test_set(data: DataRecipe, part: str, *, views: str = "1x1") -> ClipSe
         length = (data.test_clips if part == "test" else None) or data.val_clips
         made = SyntheticActions(length, frames=data.frames, size=data.size, split=part)  # type: ignore[arg-type]
         return ClipSet(made, default_collate, made.class_names)
-    listed = read_part(data, part)
+    listed = read_part(data, part, class_names=class_names)
     transform = EvalTransform(
         data.size,
         short_side=data.short_side,
@@ -148,8 +158,17 @@ def build_opener(data: DataRecipe) -> Callable[[str], FrameSource]:
     return ClipCache(data.cache, short_side=data.cache_short_side).open
 
 
-def read_part(data: DataRecipe, name: str) -> SampleList:
-    """Read the annotations of a part: "train", "val" or "test"."""
+def read_part(
+    data: DataRecipe, name: str, *, class_names: Sequence[str] | None = None
+) -> SampleList:
+    """Read the annotations of a part.
+
+    Args:
+        data: where from.
+        name: "train", "val" or "test".
+        class_names: in the order of the labels; None takes those of the training videos, so that
+            a class that a part lacks shifts no label.
+    """
     if name not in PARTS:
         raise ValueError(f"part must be one of {', '.join(PARTS)}, got {name!r}")
     part: PartRecipe = getattr(data, name)
@@ -161,13 +180,33 @@ def read_part(data: DataRecipe, name: str) -> SampleList:
         if table is None:
             raise ValueError(f"data.{name}.where needs data.table to name the columns")
         table = replace(table, where=part.where)
+    names: Sequence[str] | Path | None = class_names
+    if names is None and data.class_names is not None:
+        names = root / data.class_names
+    if names is None and name != "train":
+        names = read_part(data, "train").class_names
     return read_annotations(
-        root / (part.annotations or ""),
+        find_part(root, part, name),
         root=root,
         annotation_format=data.format,
-        class_names=root / data.class_names if data.class_names is not None else None,
+        class_names=names,
         table=table,
     )
+
+
+def find_part(root: Path, part: PartRecipe, name: str) -> Path:
+    """Give the annotations of a part: those the recipe names, or what `root` has by that name."""
+    if part.annotations is not None:
+        return root / part.annotations
+    found = find_parts(root)
+    if name == "train":
+        found = {"train": found[UNDIVIDED]} if UNDIVIDED in found else found
+    if name not in found:
+        raise ValueError(
+            f"the recipe names no {name} videos, and {root} has no part of that name: set "
+            f"data.{name}.annotations, or let `tokenselect init {root}` divide the videos"
+        )
+    return found[name]
 
 
 def seed_step(seed: int, step: int, rank: int) -> None:
