@@ -26,7 +26,7 @@ def test_without_a_number_of_frames_the_batch_is_one_clip_of_any_length(build):
 def test_single_tokens_of_each_frame_are_those_picked_by_hand():
     torch.manual_seed(0)
     model, video = frame_hosts.clip(), torch.randn(10, 3, 32, 32)
-    insert_selectors(model, "S1_0.4", method="novelty", is_tokenwise=True)
+    insert_selectors(model, "S1_0.4", method="novelty", tokenwise=True)
     with record_kept(model) as kept:
         found = model(video).last_hidden_state
     remove_selectors(model)
@@ -46,7 +46,7 @@ def test_class_attention_of_clip_is_the_one_its_layer_reports():
     model, video = frame_hosts.clip(), torch.randn(10, 3, 32, 32)
     model.set_attn_implementation("eager")
     attentions = model(video, output_attentions=True).attentions  # (frames, heads, 17, 17)
-    insert_selectors(model, "S2=2x2", method="attention", is_tokenwise=True)
+    insert_selectors(model, "S2=2x2", method="attention", tokenwise=True)
     with record_selections(model) as selections:
         model(video)
     shares = attentions[1].mean(1)[:, 0, 1:].unflatten(0, (2, 5))

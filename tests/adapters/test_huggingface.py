@@ -37,7 +37,7 @@ def test_the_bare_model_selects_as_it_does_inside_the_classifier(build):
 def test_patches_selected_one_by_one_are_those_picked_by_hand(build):
     torch.manual_seed(1)
     model, video = build(), torch.randn(CLIPS[build])
-    insert_selectors(model, "S1_0.5", method="motion", is_tokenwise=True)
+    insert_selectors(model, "S1_0.5", method="motion", tokenwise=True)
     with record_selections(model) as selections:
         found = model(video).logits
     rows = (selections["S1"].indices + torch.arange(5)[:, None] * 24).flatten(1)  # 6×4 a frame
@@ -58,7 +58,7 @@ def test_patches_selected_one_by_one_are_those_picked_by_hand(build):
 def test_patches_that_vjepa2_selects_one_by_one_keep_their_places():
     torch.manual_seed(1)
     model, video = hosts.vjepa2(), torch.randn(1, 10, 3, 32, 32)
-    insert_selectors(model, "S1_0.5", method="motion", is_tokenwise=True)
+    insert_selectors(model, "S1_0.5", method="motion", tokenwise=True)
     with record_selections(model) as selections:
         found = model(video).logits
     rows = (selections["S1"].indices + torch.arange(5)[:, None] * 16).flatten()  # 4×4 a frame

@@ -28,7 +28,7 @@ SIZES = torch.tensor([(3, 6, 4), (1, 4, 6), (2, 8, 10)])
 PIXELS = (3 * 6 * 4 + 4 * 6 + 2 * 8 * 10, 96)
 PLANS = [
     ("T0_0.6-S2_0.5", {}),
-    ("S1_0.5-T3_0.5", {"is_tokenwise": True}),
+    ("S1_0.5-T3_0.5", {"tokenwise": True}),
     ("S2_0.4", {"method": "evs"}),
     ("T1_0.5-S4_0.5", {"method": "diversity"}),
     ("T0=2-S4=2x2", {}),
@@ -100,7 +100,7 @@ def test_keeping_everything_is_the_untouched_model(host):
 @pytest.mark.parametrize("is_left", [True, False])
 def test_the_language_model_is_the_one_with_dropped_tokens_masked(host, is_left):
     model, inputs = QWENS[host](), prompts(is_left=is_left, host=host)
-    insert_selectors(model, "T0_0.5-S2_0.5-S4_0.5", method="motion", is_tokenwise=True)
+    insert_selectors(model, "T0_0.5-S2_0.5-S4_0.5", method="motion", tokenwise=True)
     calls = watch_sites(model, model.model.visual)
     shorter = shrink_inputs(model, inputs)
     found = model(**shorter).logits
@@ -154,7 +154,7 @@ def test_beams_share_the_shorter_prompt(host):
 
 def test_gradients_of_the_answer_reach_the_selectors(host):
     model, inputs = QWENS[host](), prompts(host=host)
-    insert_selectors(model, "T0_0.5-S2_0.5-S4_0.5", is_tokenwise=True).train()
+    insert_selectors(model, "T0_0.5-S2_0.5-S4_0.5", tokenwise=True).train()
     model(**inputs, labels=inputs["input_ids"]).loss.backward()
     for site in ("T0", "S2", "S4"):
         assert model.token_selectors[site].scoring.network.local.weight.grad.abs().max() > 0
@@ -223,7 +223,7 @@ def test_tokens_that_the_words_attend_to_are_kept(host):
         if host == "qwen3-vl":
             q, k = layer.self_attn.q_norm(q), layer.self_attn.k_norm(k)
         total += (q @ k.T / 8**0.5).softmax(dim=-1).sum(dim=0)
-    insert_selectors(model, "S4=1x2", method="attention", is_tokenwise=True)
+    insert_selectors(model, "S4=1x2", method="attention", tokenwise=True)
     with record_kept(model) as kept:
         shrink_inputs(model, inputs)
     best = total.unflatten(0, (3, 6)).topk(2).indices.sort().values + 6 * torch.arange(3)[:, None]

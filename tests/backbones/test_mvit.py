@@ -91,6 +91,7 @@ def test_position_tables_of_another_grid_keep_their_axes():
 
 
 def test_gradients_reach_every_parameter():
+    torch.manual_seed(0)  # a branch that drop path leaves out for both clips gets none
     model = micro(drop_path=0.1, dropout=0.1).train()
     model(torch.randn(2, 3, 8, 32, 24)).square().sum().backward()
     for name, parameter in model.named_parameters():

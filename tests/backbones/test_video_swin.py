@@ -125,7 +125,7 @@ def test_gradients_reach_every_parameter(clip):
 def test_drop_path_leaves_out_whole_clips_in_training_only():
     model = micro(drop_path=0.5)
     block = model.blocks[-1]
-    assert block.drop_path.rate == 0.5
+    assert block.drop_path.drop_prob == 0.5
     branch = torch.ones(64, 1, 1, 1, 2)
     assert block.drop_path(branch).equal(branch)
     dropped = block.train().drop_path(branch)

@@ -14,6 +14,7 @@ from tokenselect import (
     set_sigma,
 )
 from tokenselect.ops.anchors import default_stride
+from tokenselect.selectors import TokenSelector
 
 PLAN = "T0_0.6-S4_0.5"
 SHAPE = (2, 3, 8, 48, 32)
@@ -197,6 +198,13 @@ def test_bad_input_is_refused_and_leaves_the_model_as_it_was(name, plan, setting
         insert_selectors(model, plan, **settings)
     assert str(model) == before
     assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.modules())
+
+
+def test_the_old_name_of_tokenwise_is_taken_with_a_warning():
+    with pytest.warns(DeprecationWarning, match="is_tokenwise is now called tokenwise"):
+        model = build(plan="S4_0.5", is_tokenwise=True)
+    assert isinstance(model.token_selectors["S4"], TokenSelector)
+    assert model.token_selectors.settings["tokenwise"] is True
 
 
 def test_a_second_insertion_is_refused():

@@ -34,7 +34,7 @@ def test_static_ignores_the_input(site):
     [
         (Site("T", 0, 2), {}),
         (Site("S", 0, (4, 3)), {}),
-        (Site("S", 0, (4, 3)), {"is_tokenwise": True}),
+        (Site("S", 0, (4, 3)), {"tokenwise": True}),
     ],
 )
 def test_static_learns_which_positions_matter(site, settings):

@@ -61,7 +61,7 @@ def test_the_bright_region_is_cut_out_of_each_frame():
 def test_tokenwise_selection_keeps_the_bright_patches_in_their_order():
     patches = torch.randn(2, T, H, W, C)
     patches[..., 0] = torch.rand(2, T, H, W)
-    kept = make_selector(Site("S", 0, (3, 2)), is_tokenwise=True)(make_grid(patches))
+    kept = make_selector(Site("S", 0, (3, 2)), tokenwise=True)(make_grid(patches))
     best = patches[1, 3].flatten(0, 1)[:, 0].topk(6).indices.sort().values
     assert kept.thw == (T, 3, 2)
     assert torch.equal(kept.patches[1, 3].flatten(0, 1), patches[1, 3].flatten(0, 1)[best])
@@ -80,7 +80,7 @@ def test_keeping_all_changes_nothing(site, is_training):
     [
         (Site("T", 0, 3), {}),
         (Site("S", 0, (4, 3)), {}),
-        (Site("S", 0, (4, 3)), {"is_tokenwise": True}),
+        (Site("S", 0, (4, 3)), {"tokenwise": True}),
     ],
 )
 @pytest.mark.parametrize("method", ["stts-exact", "stts-sampled"])
@@ -105,7 +105,7 @@ def test_little_noise_in_training_is_hard_selection(site, settings, method):
         (Site("S", 0, (4, 3)), {}),
         (Site("S", 0, (4, 3)), {"scorer": "released"}),
         (Site("S", 0, (4, 3)), {"scorer": "anchor-features"}),
-        (Site("S", 0, (4, 3)), {"is_tokenwise": True}),
+        (Site("S", 0, (4, 3)), {"tokenwise": True}),
     ],
 )
 def test_gradients_reach_every_parameter_that_can_move_a_choice(site, settings):

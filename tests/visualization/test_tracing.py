@@ -121,9 +121,9 @@ def test_values_of_tokens_are_spread_over_the_cells_they_stand_for():
     assert trace.spread(torch.tensor([5.0, 7.0])).tolist() == [[[5, 5], [5, 5], [7, 7]]]
 
 
-@pytest.mark.parametrize("is_tokenwise", [False, True])
+@pytest.mark.parametrize("tokenwise", [False, True])
 @pytest.mark.parametrize("size", [(9, 13), (12, 7)])
-def test_tracing_agrees_with_tokens_that_carry_their_place(is_tokenwise, size):
+def test_tracing_agrees_with_tokens_that_carry_their_place(tokenwise, size):
     """Tokens that hold their own cell's number go through real selectors and a real pooling."""
     torch.manual_seed(0)
     thw = (7, *size)
@@ -134,7 +134,7 @@ def test_tracing_agrees_with_tokens_that_carry_their_place(is_tokenwise, size):
     selections: dict[str, Selection] = {}
     for block, stride in enumerate(strides):
         for site in plan.before(block):
-            selector = build_selector(site, channels=1, method="random", is_tokenwise=is_tokenwise)
+            selector = build_selector(site, channels=1, method="random", tokenwise=tokenwise)
             selector.recorders.append(lambda made: selections.update({made.site.label: made}))
             grid = selector.eval()(grid)
         grid = grid.with_patches(grid.patches[:, :: stride[0], :: stride[1], :: stride[2]])
@@ -143,6 +143,6 @@ def test_tracing_agrees_with_tokens_that_carry_their_place(is_tokenwise, size):
         carried = grid.tokens[clip].flatten().int().tolist()
         owners = after.owner.flatten()[carried].tolist()
         assert owners == list(range(len(carried)))
-        if not is_tokenwise:  # else patches are laid out anew, and the first need not come first
+        if not tokenwise:  # else patches are laid out anew, and the first need not come first
             first = [int((after.owner.flatten() == n).nonzero()[0]) for n in owners]
             assert first == carried

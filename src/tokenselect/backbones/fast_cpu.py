@@ -12,7 +12,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 # Measured on MViT-B16: speed is flat near these values.
 CLIP_VALUES = 2**21  # of a batch, in whole clips: 8 MB of float32
-TOKEN_VALUES = 2**18  # of tokens that a perceptron makes four times as many of
+TOKEN_VALUES = 2**18  # of tokens that an MLP makes four times as many of
 MIN_TOKENS = 2048  # fewer at once make matrix products slower
 
 
@@ -22,7 +22,7 @@ def clips_at_once(values_of_clip: int) -> int:
 
 
 def tokens_at_once(channels: int) -> int:
-    """Return how many tokens to take at once through a perceptron."""
+    """Return how many tokens to take at once through an MLP."""
     return max(TOKEN_VALUES // channels, MIN_TOKENS)
 
 

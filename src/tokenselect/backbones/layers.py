@@ -9,25 +9,25 @@ class DropPath(nn.Module):
     """Leave a residual branch out for some clips of a batch in training (stochastic depth).
 
     Args:
-        rate: chance of a clip's branch to be left out; the others grow by 1 / (1 - rate).
+        drop_prob: chance of a clip's branch to be left out; the others grow by 1 / (1 - drop_prob).
     """
 
-    def __init__(self, rate: float) -> None:
+    def __init__(self, drop_prob: float) -> None:
         super().__init__()
-        if not 0 <= rate < 1:
-            raise ValueError(f"rate must be in [0, 1), got {rate}")
-        self.rate = rate
+        if not 0 <= drop_prob < 1:
+            raise ValueError(f"drop_prob must be in [0, 1), got {drop_prob}")
+        self.drop_prob = drop_prob
 
     def forward(self, branch: Tensor) -> Tensor:
-        """Scale each clip of (b, ..., c) by 0 or 1 / (1 - rate)."""
-        if not self.training or self.rate == 0:
+        """Scale each clip of (b, ..., c) by 0 or 1 / (1 - drop_prob)."""
+        if not self.training or self.drop_prob == 0:
             return branch
         shape = (branch.shape[0],) + (1,) * (branch.ndim - 1)
         kept = torch.empty(shape, dtype=branch.dtype, device=branch.device)
-        return branch * (kept.bernoulli_(1 - self.rate) / (1 - self.rate))
+        return branch * (kept.bernoulli_(1 - self.drop_prob) / (1 - self.drop_prob))
 
 
-class Perceptron(nn.Module):
+class Mlp(nn.Module):
     """Two linear layers around a GELU; the second may change the number of channels."""
 
     def __init__(self, channels: int, hidden: int, out_channels: int) -> None:

@@ -123,6 +123,8 @@ def _load_checkpoint(
 def _read_selection(described: Mapping[str, Any], method: str | None) -> dict[str, Any]:
     """Read the settings of the selectors of a file."""
     selection = {"method": "stts", **described.get("selection", {})}
+    if "is_tokenwise" in selection:  # as 0.1 wrote it
+        selection["tokenwise"] = selection.pop("is_tokenwise")
     if selection.get("stride") is not None:
         selection["stride"] = tuple(selection["stride"])
     return {**selection, **({"method": method} if method else {})}

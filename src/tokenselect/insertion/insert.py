@@ -15,6 +15,7 @@ from tokenselect.insertion.grids import BlockGrid, follow_grids
 from tokenselect.ops.anchors import Pair
 from tokenselect.plan import CHILD, THW, SelectionPlan, Site
 from tokenselect.selectors import Selector, build_selector
+from tokenselect.selectors.build import old_name_of
 
 
 class AttentionProbe:
@@ -157,9 +158,10 @@ def insert_selectors(
     sigma: float = 0.1,
     num_samples: int = 500,
     stride: Pair | None = None,
-    is_tokenwise: bool = False,
+    tokenwise: bool = False,
     count_stages: bool = False,
     adapter: type[Adapter] | None = None,
+    is_tokenwise: bool | None = None,
 ) -> nn.Module:
     """Make a model select tokens; it is changed in place and given back.
 
@@ -175,11 +177,13 @@ def insert_selectors(
         sigma: noise of the smoothed Top-K to begin with.
         num_samples: perturbations, where they are sampled.
         stride: rows and columns between anchors; None for half the free room.
-        is_tokenwise: select patches one by one instead of regions.
+        tokenwise: select patches one by one instead of regions.
         count_stages: the plan counts stages instead of blocks.
         adapter: says what the arguments of the model's blocks mean; None to find it by the class of
             the model.
+        is_tokenwise: the old name of `tokenwise`.
     """
+    tokenwise = old_name_of("tokenwise", tokenwise, is_tokenwise)
     if selectors_of(model) is not None:
         raise ValueError("the model has selectors already: call remove_selectors(model) first")
     plan = SelectionPlan.of(plan)
@@ -199,7 +203,7 @@ def insert_selectors(
             sigma=sigma,
             num_samples=num_samples,
             stride=stride,
-            is_tokenwise=is_tokenwise,
+            tokenwise=tokenwise,
             thw=whole[site.block].given if whole else None,
             is_sequence=reader.is_sequence,
         )
@@ -210,7 +214,7 @@ def insert_selectors(
         "scorer": scorer,
         "num_samples": num_samples,
         "stride": stride,
-        "is_tokenwise": is_tokenwise,
+        "tokenwise": tokenwise,
     }
     check_attention(reader, blocks, list(selectors.values()))
     if selectors:

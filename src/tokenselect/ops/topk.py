@@ -45,7 +45,7 @@ def gumbel_topk(
     return indicator.gather(-2, order).to(scores.dtype)
 
 
-METHODS = ("exact", "sampled", "diagonal", "auto")
+SMOOTHINGS = ("exact", "sampled", "diagonal", "auto")
 
 
 def choose_method(num_candidates: int, k: int) -> str:
@@ -89,8 +89,8 @@ def perturbed_topk(
         (..., k, l) indicator in the scores' dtype, computed in float32 at least: row i weighs the
         candidates for the i-th kept place, in input order.
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    if method not in SMOOTHINGS:
+        raise ValueError(f"method must be one of {', '.join(SMOOTHINGS)}, got {method!r}")
     check_topk_arguments(scores, k)
     if not isinstance(sigma, Tensor):
         if not sigma >= 0:

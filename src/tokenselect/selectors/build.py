@@ -1,5 +1,6 @@
 """From a site and a method's name to a selector."""
 
+import warnings
 from collections.abc import Callable
 
 from tokenselect.ops.anchors import Pair
@@ -63,9 +64,10 @@ def build_selector(
     sigma: float = 0.1,  # section 4.1
     num_samples: int = 500,  # section 3.2
     stride: Pair | None = None,
-    is_tokenwise: bool = False,
+    tokenwise: bool = False,
     thw: THW | None = None,
     is_sequence: bool = False,
+    is_tokenwise: bool | None = None,
 ) -> Selector:
     """Build the selector of one site.
 
@@ -80,15 +82,17 @@ def build_selector(
         sigma: noise of the smoothed Top-K to begin with.
         num_samples: perturbations, where they are sampled.
         stride: α, rows and columns between anchors; None for half the free room.
-        is_tokenwise: select patches one by one instead of a region (Table 6).
+        tokenwise: select patches one by one instead of a region (Table 6).
         thw: the usual grid at the site; only "static" asks for it.
         is_sequence: the blocks behind the site take any sequence of tokens, which need not be a
             grid; "merge" and "rlt" then work on the tokens of the clip.
+        is_tokenwise: the old name of `tokenwise`.
     """
+    tokenwise = old_name_of("tokenwise", tokenwise, is_tokenwise)
     _check_names(site, method, scorer)
-    is_loose = is_sequence and site.kind == "S" and not is_tokenwise
+    is_loose = is_sequence and site.kind == "S" and not tokenwise
     if method in ("merge", *CLIP_WIDE) and site.kind == "S" and not is_loose:
-        _check_structure(site, method, is_tokenwise)
+        _check_structure(site, method, tokenwise)
     if method == "merge":
         return FrameMerger(site) if site.kind == "T" else TokenMerger(site)
     scoring = _build_scoring(site, method, channels=channels, scorer=scorer, thw=thw)
@@ -102,9 +106,17 @@ def build_selector(
         relaxation = GumbelTopK()
     if site.kind == "T":
         return FrameSelector(site, scoring=scoring, relaxation=relaxation)
-    if is_tokenwise:
+    if tokenwise:
         return TokenSelector(site, scoring=scoring, relaxation=relaxation)
     return RegionSelector(site, scoring=scoring, relaxation=relaxation, stride=stride)
+
+
+def old_name_of(name: str, value: bool, old: bool | None) -> bool:
+    """Take a value by its old name, is_…, with a warning to the caller of our caller."""
+    if old is None:
+        return value
+    warnings.warn(f"is_{name} is now called {name}", DeprecationWarning, stacklevel=3)
+    return old
 
 
 def has_parameters(method: str) -> bool:
@@ -135,9 +147,9 @@ def _check_names(site: Site, method: str, scorer: str) -> None:
         )
 
 
-def _check_structure(site: Site, method: str, is_tokenwise: bool) -> None:
+def _check_structure(site: Site, method: str, tokenwise: bool) -> None:
     """Refuse the methods on loose tokens where the frames must stay frames."""
-    if method in CLIP_WIDE and is_tokenwise:
+    if method in CLIP_WIDE and tokenwise:
         return
     raise ValueError(
         f"method {method!r} takes tokens out of a frame one by one, got site {site} of a backbone "

@@ -16,7 +16,7 @@ def middles(length: int, keep: int) -> list[int]:
     return [(2 * part + 1) * length // (2 * keep) for part in range(keep)]
 
 
-def spread_frames(length: int, keep: int, device: torch.device) -> Tensor:
+def even_frames(length: int, keep: int, device: torch.device) -> Tensor:
     """Score frames: the middles of `keep` equal parts lie above all others; (t,).
 
     A frame loses 1 for each step from the nearest middle, and up to 0.9 towards the ends of the
@@ -193,7 +193,7 @@ class FromUniformScoring(ReleasedScoring):
 
     def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
         """Score frames: the network's answer on top of evenly spread ones."""
-        start = spread_frames(grid.thw[0], keep, grid.tokens.device)
+        start = even_frames(grid.thw[0], keep, grid.tokens.device)
         return rescale(self.network(self.frame_features(grid)).float() + start)
 
     def raw_scores(self, grid: TokenGrid) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tokenselect.grid import TokenGrid
 from tokenselect.ops.anchors import Pair, average_anchors
-from tokenselect.selectors.scoring import Scoring, central_patches, spread_frames
+from tokenselect.selectors.scoring import Scoring, central_patches, even_frames
 
 SPREAD = (
     0.25  # deviation of the scores; those stretched to [0, 1] have about this, so σ keeps its unit
@@ -94,7 +94,7 @@ class TaughtScoring(Scoring):
 
     def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
         """Score frames by their content and by an even spread of `keep`."""
-        even = spread_frames(grid.thw[0], keep, grid.tokens.device)
+        even = even_frames(grid.thw[0], keep, grid.tokens.device)
         return self._weigh(self.network(self.frame_features(grid)).float(), even)
 
     def score_map(self, grid: TokenGrid) -> Tensor:

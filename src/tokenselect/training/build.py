@@ -59,7 +59,7 @@ def start_model(
         Budgets.of(model.budgets).whole if model.plan == ANY else model.plan,
         method=model.method,
         scorer=model.scorer,
-        is_tokenwise=model.tokenwise,
+        tokenwise=model.tokenwise,
     )
     if model.weights is None:
         return built, None

@@ -17,7 +17,7 @@ from tokenselect.backbones.fast_cpu import (
     is_untouched,
     tokens_at_once,
 )
-from tokenselect.backbones.layers import DropPath, Perceptron
+from tokenselect.backbones.layers import DropPath, Mlp
 from tokenselect.backbones.mvit.convolution import THW, call_on_tokens, convolve_tokens, keep_read
 from tokenselect.grid import TokenGrid
 
@@ -165,12 +165,12 @@ class Block(nn.Module):
 
     Args:
         channels: channels of the tokens that come in.
-        out_channels: channels of the tokens that leave, changed in the perceptron.
+        out_channels: channels of the tokens that leave, changed in the MLP.
         num_heads: heads of the attention.
         q_stride: pooling steps of the queries and of the skip path, hence of the output.
         kv_stride: pooling steps of the keys and values.
         kernel: sides of the pooling kernels, odd.
-        mlp_ratio: hidden channels of the perceptron, as a multiple of `channels`.
+        mlp_ratio: hidden channels of the MLP, as a multiple of `channels`.
         drop_path: chance of leaving a branch out in training.
     """
 
@@ -195,7 +195,7 @@ class Block(nn.Module):
         )
         self.project = nn.Linear(channels, channels)
         self.norm_mlp = nn.LayerNorm(channels, eps=1e-6)
-        self.mlp = Perceptron(channels, int(channels * mlp_ratio), out_channels)
+        self.mlp = Mlp(channels, int(channels * mlp_ratio), out_channels)
         self.widen = nn.Linear(channels, out_channels) if out_channels != channels else None
         self.drop_path = DropPath(drop_path)
 

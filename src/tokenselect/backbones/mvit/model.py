@@ -72,7 +72,7 @@ class MViT(Backbone):
     """Multiscale Vision Transformer of the first version (Fan et al., section 3.2).
 
     A stage begins at every block of `q_strides`: there the grid shrinks by the stride, and channels
-    and heads double. (The perceptron of the block before already makes the new channels.)
+    and heads double. (The MLP of the block before already makes the new channels.)
 
     Args:
         num_classes: classes of the head.
@@ -87,7 +87,7 @@ class MViT(Backbone):
         pool_kernel: sides of the pooling kernels, odd.
         patch_kernel: frames, rows and columns that make a token.
         patch_stride: steps between tokens.
-        mlp_ratio: hidden channels of the perceptrons, as a multiple of their input's.
+        mlp_ratio: hidden channels of the MLPs, as a multiple of their input's.
         drop_path: chance of leaving out the last block's branches in training; it grows in a line
             from 0 at the first block.
         dropout: dropout before the classifier.

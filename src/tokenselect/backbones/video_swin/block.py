@@ -11,7 +11,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tokenselect.backbones.fast_cpu import can_split, collect, map_portions, split_portions
-from tokenselect.backbones.layers import DropPath, Perceptron
+from tokenselect.backbones.layers import DropPath, Mlp
 from tokenselect.backbones.video_swin.biased_attention import attend
 from tokenselect.backbones.video_swin.windows import THW, Shape, lay_windows, padded_thw
 from tokenselect.grid import TokenGrid
@@ -181,7 +181,7 @@ class Block(nn.Module):
         is_shifted: move the windows by half a window.
         merges: end with patch merging, as the last block of a stage does.
         fit_windows: fit the windows to the grid rather than pad the grid to whole windows.
-        mlp_ratio: hidden channels of the perceptron, as a multiple of `channels`.
+        mlp_ratio: hidden channels of the MLP, as a multiple of `channels`.
         drop_path: chance of leaving a branch out in training.
     """
 
@@ -204,7 +204,7 @@ class Block(nn.Module):
             channels, num_heads, window=window, is_shifted=is_shifted, fit_windows=fit_windows
         )
         self.norm_mlp = nn.LayerNorm(channels)
-        self.mlp = Perceptron(channels, int(channels * mlp_ratio), channels)
+        self.mlp = Mlp(channels, int(channels * mlp_ratio), channels)
         self.drop_path = DropPath(drop_path)
         self.merging = PatchMerging(channels) if merges else None
 

@@ -58,7 +58,7 @@ class VideoSwin(Backbone):
         patch: frames, rows and columns that make a token.
         fit_windows: fit the windows to grids that they do not divide, rather than pad the grid to
             whole windows as the original does; where they do divide it, it makes no difference.
-        mlp_ratio: hidden channels of the perceptrons, as a multiple of their input's.
+        mlp_ratio: hidden channels of the MLPs, as a multiple of their input's.
         drop_path: chance of leaving out the last block's branches in training; it grows in a line
             from 0 at the first block.
         dropout: dropout before the classifier.
