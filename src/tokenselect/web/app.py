@@ -67,7 +67,7 @@ def build_app(
         lifespan=lifespan,
     )
     app.state.store, app.state.queue = store, queue
-    app.add_middleware(Guard, names=names)
+    app.add_middleware(Guard, limits=limits, names=names)
     add_errors(app)
     add_page(app)
     app.include_router(model_routes(catalogue, limits))
@@ -93,10 +93,10 @@ def add_errors(app: FastAPI) -> None:
     async def say_invalid(_: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         faults = [
-            f"{'.'.join(map(str, fault['loc'][1:])) or 'body'}: {fault['msg']}"
+            f"{'.'.join(map(str, fault['loc'][1:]))[:80] or 'body'}: {fault['msg']}"
             for fault in error.errors()
         ]
-        return JSONResponse({"detail": "; ".join(faults)}, status_code=422)
+        return JSONResponse({"detail": "; ".join(faults[:10])}, status_code=422)
 
     for kind in STATUS:
         app.add_exception_handler(kind, say)

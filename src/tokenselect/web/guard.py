@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from urllib.parse import urlsplit
 
 import av
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,10 +26,12 @@ class TooLarge(ValueError):
 
 
 class QueueFull(RuntimeError):
-    """Too many jobs wait already."""
+    """Too many jobs wait already, or too many uploads are under way."""
 
 
 MEGABYTE = 2**20
+MAX_JSON = 2**16  # bytes of a body that is no upload; the longest job has a tenth of that
+UPLOADS = "/api/videos"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +43,8 @@ class Limits:
         max_seconds: of an uploaded video.
         max_pixels: of one frame; 8K has 33 million.
         max_videos: uploads held at once; the one that lay idle longest makes room.
+        max_unfinished: uploads under way at once.
+        max_stall: seconds without a byte after which a request that is still sending is dropped.
         max_idle: seconds after which an upload that nobody uses is deleted.
         max_waiting: jobs in the queue beside the one that runs.
         max_results: finished jobs that are remembered.
@@ -48,6 +54,8 @@ class Limits:
     max_seconds: float = 300.0
     max_pixels: int = 40_000_000
     max_videos: int = 4
+    max_unfinished: int = 4
+    max_stall: float = 30.0
     max_idle: float = 900.0
     max_waiting: int = 4
     max_results: int = 8
@@ -78,7 +86,7 @@ HEADERS = {
 
 
 class Guard:
-    """Refuses names that are not the server's own, and requests that other sites send.
+    """Refuses names that are not the server's own, requests of other sites, and endless bodies.
 
     A foreign site can point its own name at 127.0.0.1 (DNS rebinding): its requests then carry
     that name as their Host. It can also send a form here without reading the answer: such a
@@ -86,11 +94,14 @@ class Guard:
 
     Args:
         app: what is guarded.
+        limits: on bodies; the size of an upload is for `UploadStore` to check.
         names: allowed in Host, without port; None for any.
     """
 
-    def __init__(self, app: ASGIApp, *, names: Collection[str] | None = LOOPBACK) -> None:
-        self.app, self.names = app, names
+    def __init__(
+        self, app: ASGIApp, *, limits: Limits, names: Collection[str] | None = LOOPBACK
+    ) -> None:
+        self.app, self.limits, self.names = app, limits, names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -107,21 +118,52 @@ class Guard:
 
         refusal = self.find_fault(Headers(scope=scope))
         if refusal is None:
-            await self.app(scope, receive, send_guarded)
+            max_bytes = None if scope["path"] == UPLOADS else MAX_JSON
+            bounded = bound_body(receive, max_bytes=max_bytes, max_stall=self.limits.max_stall)
+            await self.app(scope, bounded, send_guarded)
         else:
-            answer = JSONResponse({"detail": refusal}, status_code=403)
+            status, detail = refusal
+            answer = JSONResponse({"detail": detail}, status_code=status)
             await answer(scope, receive, send_guarded)
 
-    def find_fault(self, headers: Headers) -> str | None:
-        """Say why a request is refused, or None."""
-        host = headers.get("host", "")
-        name = urlsplit(f"//{host}").hostname or ""
+    def find_fault(self, headers: Headers) -> tuple[int, str] | None:
+        """Give the status and the reason of a refusal, or None."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+            sender = host if origin is None else urlsplit(origin).netloc
+        except ValueError as error:
+            return 400, f"the Host or Origin of the request cannot be read: {error}"
         if self.names is not None and name not in self.names:
-            return f"this server answers to {', '.join(self.names)} only, not to {name!r}"
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != host:
-            return f"requests from {origin} are refused"
-        return None
+            return 403, f"this server answers to {', '.join(self.names)} only, not to {name!r}"
+        return None if sender == host else (403, f"requests from {origin} are refused")
+
+
+def bound_body(receive: Receive, *, max_bytes: int | None, max_stall: float) -> Receive:
+    """Watch the body of a request: how much arrives, and that something does.
+
+    Args:
+        receive: gives the next part of the body.
+        max_bytes: of the whole; None for someone else to check.
+        max_stall: seconds to wait for a part.
+    """
+    taken, is_complete = 0, False
+
+    async def receive_bounded() -> Message:
+        nonlocal taken, is_complete
+        if is_complete:  # what comes next is that the client hangs up, whenever it does
+            return await receive()
+        try:
+            message = await asyncio.wait_for(receive(), max_stall)
+        except TimeoutError:
+            raise HTTPException(408, f"nothing arrived for {max_stall:g} seconds") from None
+        taken += len(message.get("body", b""))
+        is_complete = not message.get("more_body", False)
+        if max_bytes is not None and taken > max_bytes:
+            raise HTTPException(413, f"the body is larger than {max_bytes // 1024} KB")
+        return message
+
+    return receive_bounded
 
 
 # Playlists and the like name other files and addresses; none of these does.
@@ -182,7 +224,7 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, av.error.ArgumentError):
         return FORMATS
     if isinstance(error, av.error.InvalidDataError):
-        return "it is damaged, or none"
+        return "it is damaged or no video at all"
     return str(getattr(error, "strerror", None) or error)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import re
 from collections.abc import Iterator
@@ -229,17 +228,15 @@ def video_routes(store: UploadStore) -> APIRouter:
     @routes.post(
         "",
         status_code=201,
-        responses=fails(413, 422),
+        responses=fails(408, 413, 422, 429),
         openapi_extra={"requestBody": BODY},
     )
     async def upload(request: Request, name: str = "video") -> VideoEntry:
         """Take the bytes of a video file; `name` is for messages and titles."""
         name = short_name(name)
-        size = request.headers.get("content-length")
-        path = await store.receive(
-            request.stream(), name=name, size=int(size) if size and size.isdigit() else None
-        )
-        return describe_upload(await asyncio.to_thread(store.add, path, name=name))
+        size = request.headers.get("content-length", "")
+        announced = int(size) if size.isdecimal() else None
+        return describe_upload(await store.receive(request.stream(), name=name, size=announced))
 
     @routes.delete("/{video}", status_code=204, responses=fails(404))
     def remove(video: str) -> Response:

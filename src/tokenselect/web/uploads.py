@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import tempfile
 import threading
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokenselect.data import FrameSource
-from tokenselect.web.guard import Limits, Missing, TooLarge, open_upload
+from tokenselect.web.guard import Limits, Missing, QueueFull, TooLarge, open_upload
 
 
 @dataclass
@@ -48,10 +49,11 @@ class UploadStore:
         )
         self.folder = Path(self._folder.name)
         self._uploads: dict[str, Upload] = {}
+        self._unfinished = 0  # changed by the event loop alone
         self._lock = threading.Lock()
 
-    async def receive(self, parts: AsyncIterator[bytes], *, name: str, size: int | None) -> Path:
-        """Write a body to a file; one that grows too large is refused and deleted at once.
+    async def receive(self, parts: AsyncIterator[bytes], *, name: str, size: int | None) -> Upload:
+        """Write a body to a file and open it; one that grows too large is deleted at once.
 
         Args:
             parts: of the body, as they arrive.
@@ -61,8 +63,11 @@ class UploadStore:
         message = f"{name} is larger than {self.limits.max_mb:g} MB, the limit of this server"
         if size is not None and size > self.limits.max_bytes:
             raise TooLarge(message)
+        if self._unfinished >= self.limits.max_unfinished:
+            raise QueueFull(f"{self._unfinished} uploads are under way: try again later")
         path = self.folder / f"{secrets.token_hex(8)}{Path(name).suffix[:8]}"
         done = 0
+        self._unfinished += 1
         try:
             with path.open("wb") as file:
                 async for part in parts:
@@ -70,18 +75,16 @@ class UploadStore:
                     if done > self.limits.max_bytes:
                         raise TooLarge(message)
                     file.write(part)
+            return await asyncio.to_thread(self.add, path, name=name)
         except BaseException:  # also a client that hangs up
             path.unlink(missing_ok=True)
             raise
-        return path
+        finally:
+            self._unfinished -= 1
 
     def add(self, path: Path, *, name: str) -> Upload:
-        """Open a received file; what cannot be read or is too long is deleted at once."""
-        try:
-            source = open_upload(path, name=name, limits=self.limits)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+        """Open a received file, if it can be read and is not too long."""
+        source = open_upload(path, name=name, limits=self.limits)
         upload = Upload(secrets.token_urlsafe(12), name, path, source)
         with self._lock:
             self._uploads[upload.id] = upload
