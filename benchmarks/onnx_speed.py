@@ -23,8 +23,8 @@ import onnxruntime
 import torch
 from torch import nn
 
-from tokenselect.export import OnnxModel, compare_answers
-from tokenselect.export.formats import export_program, write_onnx
+from tokenselect.export import OnnxModel, compare_logits
+from tokenselect.export.formats import export_program
 from tokenselect.measure.cost import count_macs
 from tokenselect.models import create_model
 
@@ -56,9 +56,9 @@ def measure(model: str, plans: list[str], repeats: int) -> list[list[str]]:
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         for plan, built in models.items():
             path = Path(folder) / f"{plan}.onnx"
-            write_onnx(export_program(built), path, metadata={})
+            OnnxModel.write(export_program(built), path, metadata={})
             exported[plan] = OnnxModel(path, threads=1)
-            apart[plan] = compare_answers(built, exported[plan]).largest
+            apart[plan] = compare_logits(built, exported[plan]).largest
             print(f"{plan}: exported, logits differ by {apart[plan]:.1e}", flush=True)
         onnx = time_in_turns({p: partial(exported[p], clip) for p in plans}, repeats)
         ours = time_in_turns({p: partial(models[p], clip) for p in plans}, repeats)

@@ -9,7 +9,7 @@ from tests.weights.models import scramble
 from tokenselect.checkpoints import save_model
 from tokenselect.cli import export as command
 from tokenselect.cli.main import main
-from tokenselect.export import Difference
+from tokenselect.export import LogitDifference
 from tokenselect.models import create_model
 
 SMALL = {"num_classes": 2, "frames": 4, "size": 32}
@@ -20,8 +20,8 @@ def test_export_tells_what_was_written_and_how_near_it_is(tmp_path, capsys, monk
 
     def write(model, path, file_format, **options):
         path.write_bytes(bytes(2**20))
-        given.update(options, suffix=file_format.suffix)
-        return Difference(num_clips=5, largest=1e-6)
+        given.update(options, suffix=file_format.suffix, labels=model.info.id2label)
+        return LogitDifference(num_clips=5, largest=1e-6)
 
     monkeypatch.setattr(command, "export_model", write)
     model = scramble(create_model("mvit_mini", plan="T0=1", **SMALL))
@@ -32,7 +32,7 @@ def test_export_tells_what_was_written_and_how_near_it_is(tmp_path, capsys, monk
     told = json.loads(capsys.readouterr().out)
     assert (told["plan"], told["input"], told["clips_compared"]) == ("T0=1", [3, 4, 32, 32], 5)
     assert (told["largest_difference"], told["megabytes"], told["milliseconds"]) == (1e-6, 1, None)
-    assert given["metadata"]["class_names"] == ["up", "down"] and given["suffix"] == ".pt2"
+    assert given["labels"] == {0: "up", 1: "down"} and given["suffix"] == ".pt2"
     assert given["clips"].shape == torch.Size([1, 3, 4, 32, 32])
 
 

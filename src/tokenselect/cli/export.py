@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 from rich.console import Console
-from torch import Tensor, nn
+from torch import Tensor
 
 from tokenselect.checkpoints import info_of, load_model, plan_of, with_plan
 from tokenselect.cli.progress import telling
@@ -36,7 +36,7 @@ class Export:
 
 def export(
     checkpoint: str,
-    format: Literal["onnx", "torch"] = "onnx",
+    format: Literal["onnx", "openvino", "torch"] = "onnx",
     out: str | None = None,
     weights: str | None = None,
     plan: str | None = None,
@@ -50,8 +50,8 @@ def export(
 
     Args:
         checkpoint: run folder or .safetensors file of a trained model, or the name of a model.
-        format: onnx, or torch for a program of torch.export.
-        out: the file; beside the working folder's others under the model's name if not given.
+        format: onnx, openvino (an .xml file with its .bin), or torch for a program of torch.export.
+        out: the file; without it, one in the working folder that is named after model and plan.
         weights: of a named model, for example kinetics400.
         plan: what to keep, for example T0_0.6-S4_0.9, in place of the checkpoint's own.
         method: how to select, in place of the checkpoint's own.
@@ -70,7 +70,6 @@ def export(
             chosen,
             clips=None if videos is None else read_clips(videos, info.clip_rule),
             tolerance=tolerance,
-            metadata=describe(model),
             tell=tell,
         )
         seconds: dict[str, Timing] = {}
@@ -80,7 +79,7 @@ def export(
     done = Export(
         path=str(path),
         format=format,
-        megabytes=path.stat().st_size / 2**20,
+        megabytes=sum(file.stat().st_size for file in chosen.files(path)) / 2**20,
         model=info.name,
         plan=str(plan_of(model)),
         input=info.clip_rule.shape[1:],
@@ -104,21 +103,6 @@ def read_clips(videos: str, rule: ClipRule) -> Tensor:
     return rule.normalize(torch.cat(clips))
 
 
-def describe(model: nn.Module) -> dict[str, object]:
-    """Give what users of the file must know, for its metadata."""
-    info = info_of(model)
-    mean, std = info.clip_rule.stats
-    return {
-        "model": info.name,
-        "plan": str(plan_of(model)),
-        "class_names": info.class_names,
-        "stride": info.clip_rule.stride,
-        "mean": list(mean),
-        "std": list(std),
-        "center": info.clip_rule.center,
-    }
-
-
 def print_json(done: Export) -> None:
     """Print one JSON object."""
     print(json.dumps(asdict(done), indent=2))
@@ -134,7 +118,7 @@ def print_text(done: Export) -> None:
         f"on {done.clips_compared} clips"
     )
     if done.milliseconds is not None and done.milliseconds_dense is not None:
-        runner = "onnxruntime" if done.format == "onnx" else "torch"
+        runner = {"onnx": "ONNX Runtime", "openvino": "OpenVINO", "torch": "torch"}[done.format]
         faster = done.milliseconds_dense / done.milliseconds
         console.print(
             f"a clip in {runner}: {done.milliseconds:.1f} ms, dense {done.milliseconds_dense:.1f} "

@@ -1,26 +1,31 @@
-"""Models as files that run without this package: `torch.export` programs and ONNX.
+"""Models as files that run without this package: `torch.export` programs, ONNX and OpenVINO.
 
 Shapes are static but for the batch, since a plan fixes how much is kept; selection is the hard one
 of evaluation. No file is there before its answers have been compared with the model's.
 """
 
 from tokenselect.export.export import (
-    FORMATS,
-    Difference,
-    FileFormat,
-    compare_answers,
+    LogitDifference,
+    compare_logits,
     export_model,
     time_exported,
 )
-from tokenselect.export.formats import OnnxModel, ProgramModel
+from tokenselect.export.formats import (
+    FORMATS,
+    ExportedModel,
+    OnnxModel,
+    OpenVinoModel,
+    ProgramModel,
+)
 
 __all__ = [
     "FORMATS",
-    "Difference",
-    "FileFormat",
+    "ExportedModel",
+    "LogitDifference",
     "OnnxModel",
+    "OpenVinoModel",
     "ProgramModel",
-    "compare_answers",
+    "compare_logits",
     "export_model",
     "time_exported",
 ]

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.export import ExportedProgram
 
+from tokenselect.checkpoints import info_of, method_of, plan_of
+from tokenselect.data.clips import ClipRule
 from tokenselect.export.formats import (
-    OnnxModel,
-    ProgramModel,
+    FORMATS,
+    ExportedModel,
+    LogitsOf,
     export_program,
-    write_onnx,
-    write_program,
+    shape_of_input,
 )
 from tokenselect.measure.cost import Timing, measure_latency
 
 BATCHES = (1, 3)  # both unlike the batch of 2 that was traced
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Difference:
+class LogitDifference:
     """How far two models' logits are apart.
 
     Attributes:
@@ -40,33 +43,38 @@ class Difference:
 
 
 @torch.no_grad()
-def compare_answers(
+def compare_logits(
     model: nn.Module,
     exported: Callable[[Tensor], Tensor],
     clips: Tensor | None = None,
     *,
+    input_shape: Shape | None = None,
     tolerance: float = 1e-3,
-) -> Difference:
+) -> LogitDifference:
     """Compare the logits on random clips in batches of 1 and 3, and on given ones.
 
     Args:
         model: the original; in evaluation mode during this.
         exported: what was made of it.
-        clips: (b, 3, frames, height, width) real ones, compared too.
+        clips: real ones, batch first, compared too.
+        input_shape: of the random ones, batch first; None for the model's own.
         tolerance: a larger difference is an error.
     """
-    shape = cast(tuple[int, int, int], model.default_input)
+    _, *sides = shape_of_input(model, input_shape)
     generator = torch.Generator().manual_seed(0)
-    batches = [torch.randn(b, 3, *shape, generator=generator) for b in BATCHES]
+    batches = [torch.randn(b, *sides, generator=generator) for b in BATCHES]
     batches += [] if clips is None else list(clips.split(max(BATCHES)))
     device = next(model.parameters()).device
-    was_training = model.training
+    original, was_training = LogitsOf(model), model.training
     model.eval()
     try:
-        apart = [_apart(model(b.to(device)).cpu(), exported(b.to(device)).cpu()) for b in batches]
+        apart = [
+            _apart(original(batch.to(device)).cpu(), exported(batch.to(device)).cpu())
+            for batch in batches
+        ]
     finally:
         model.train(was_training)
-    difference = Difference(max(apart), sum(len(batch) for batch in batches))
+    difference = LogitDifference(max(apart), sum(len(batch) for batch in batches))
     if not difference.largest <= tolerance:
         raise ValueError(
             f"the exported model's logits differ from the model's by {difference.largest:.2g} on "
@@ -81,73 +89,115 @@ def _apart(ours: Tensor, theirs: Tensor) -> float:
     return (ours - theirs).abs().max().item()
 
 
-@dataclass(frozen=True)
-class FileFormat:
-    """A kind of file.
+def describe_clips(rule: ClipRule) -> dict[str, Any]:
+    """Say how a video becomes the model's input: as values, and as steps for a reader."""
+    mean, std = rule.stats
+    height, width = rule.size
+    steps = [
+        f"take the middle frame of each of {rule.frames} equal parts of the video"
+        if rule.stride is None
+        else f"take {rule.frames} frames, {rule.stride} apart, from the middle of the video; of a "
+        "shorter video, frames spread evenly from its first to its last",
+        f"resize to the smallest picture that covers {height} × {width}, bilinear with antialiasing"
+        if rule.short_side is None
+        else f"resize the shorter side to {rule.short_side}, bilinear with antialiasing",
+        f"crop {height} × {width} from the centre",
+        "divide RGB by 255, subtract mean, divide by std",
+        *(["subtract the average frame of the clip"] if rule.center else []),
+        f"lay out as (batch, 3, {rule.frames}, {height}, {width})",
+    ]
+    return {
+        "frames": rule.frames,
+        "stride": rule.stride,
+        "short_side": rule.short_side,
+        "size": [height, width],
+        "mean": list(mean),
+        "std": list(std),
+        "center": rule.center,
+        "steps": steps,
+    }
 
-    Attributes:
-        suffix: of its files.
-        write: saves a program with metadata.
-        open: loads a file as a function of clips.
-    """
 
-    suffix: str
-    write: Callable[..., None]
-    open: Callable[[Path], Callable[[Tensor], Tensor]]
+def describe_export(model: nn.Module) -> dict[str, Any]:
+    """Give what users of an exported file must know; nothing for a model of another library."""
+    if getattr(model, "settings", None) is None:
+        return {}
+    info = info_of(model)
+    return {
+        "model": info.name,
+        "plan": str(plan_of(model)),
+        "method": method_of(model),
+        "class_names": info.class_names,
+        "clip_rule": describe_clips(info.clip_rule),
+    }
 
 
-FORMATS = {
-    "onnx": FileFormat(".onnx", write_onnx, OnnxModel),
-    "torch": FileFormat(".pt2", write_program, ProgramModel),
-}
+def find_format(file_format: str | type[ExportedModel]) -> type[ExportedModel]:
+    """Look a format up by its name."""
+    if not isinstance(file_format, str):
+        return file_format
+    if file_format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {file_format!r}")
+    return FORMATS[file_format]
 
 
 def export_model(
     model: nn.Module,
-    path: Path,
-    file_format: FileFormat,
+    path: str | Path,
+    file_format: str | type[ExportedModel] = "onnx",
     *,
+    input_shape: Shape | None = None,
     clips: Tensor | None = None,
     tolerance: float = 1e-3,
     metadata: Mapping[str, Any] | None = None,
     tell: Callable[[str], object] = id,
-) -> Difference:
+) -> LogitDifference:
     """Write a model to a file, which gets its name once its answers have been compared.
 
     Args:
-        model: with whatever selectors it has.
+        model: of ours or of a supported library, with whatever selectors it has.
         path: the file.
-        file_format: one of `FORMATS`.
+        file_format: a name from `FORMATS`, or one of its values.
+        input_shape: of the model's input, batch first, such as (1, 3, 16, 224, 224); the file takes
+            any batch. Only models of `create_model` know their own.
         clips: real ones to compare the answers on, beside random ones.
         tolerance: largest difference of logits.
-        metadata: kept in the file, as JSON: class names, say.
+        metadata: kept in the file, as JSON; None for what is known about the model: its name, plan,
+            class names and clip rule.
         tell: told what takes time.
 
     Returns:
         How far the file's logits are from the model's.
     """
+    path, chosen = Path(path), find_format(file_format)
     tell("tracing the model")
-    program: ExportedProgram = export_program(model)
+    program = export_program(model, input_shape=input_shape)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{os.getpid()}.{path.name}")
+    unfinished.mkdir()
     try:
         tell(f"writing {path.name}")
-        file_format.write(program, unfinished, metadata=metadata or {})
+        known = describe_export(model) if metadata is None else metadata
+        chosen.write(program, unfinished / path.name, metadata=known)
         tell("comparing its logits with the model's")
-        exported = file_format.open(unfinished)
-        difference = compare_answers(model, exported, clips, tolerance=tolerance)
-        os.replace(unfinished, path)
+        exported = chosen(unfinished / path.name)
+        difference = compare_logits(
+            model, exported, clips, input_shape=input_shape, tolerance=tolerance
+        )
+        for file in reversed(chosen.files(path)):  # the named one last
+            os.replace(unfinished / file.name, file)
     finally:
-        unfinished.unlink(missing_ok=True)
+        shutil.rmtree(unfinished)
     return difference
 
 
 def time_exported(
     path: Path,
     dense: nn.Module,
-    file_format: FileFormat,
+    file_format: str | type[ExportedModel],
     *,
     repeats: int,
+    input_shape: Shape | None = None,
     tell: Callable[[str], object] = id,
 ) -> dict[str, Timing]:
     """Time one clip through a file and through one of the dense model, in turns.
@@ -157,17 +207,19 @@ def time_exported(
         dense: the model without.
         file_format: of both.
         repeats: timed forwards of each.
+        input_shape: of the model's input, batch first; None for its own.
         tell: told what takes time.
 
     Returns:
         Seconds of "selected" and "dense".
     """
+    chosen = find_format(file_format)
     with tempfile.TemporaryDirectory() as folder:
-        other = Path(folder) / f"dense{file_format.suffix}"
+        other = Path(folder) / f"dense{chosen.suffix}"
         tell("tracing the dense model to compare the speed")
-        file_format.write(export_program(dense), other, metadata={})
-        models = {"selected": file_format.open(path), "dense": file_format.open(other)}
-        clip = torch.randn(1, 3, *cast(tuple[int, int, int], dense.default_input))
+        chosen.write(export_program(dense, input_shape=input_shape), other, metadata={})
+        models = {"selected": chosen(path), "dense": chosen(other)}
+        clip = torch.randn(shape_of_input(dense, input_shape))
         tell("timing")
         tasks = {name: partial(model, clip) for name, model in models.items()}
         return measure_latency(tasks, repeats=repeats)

@@ -1,13 +1,14 @@
-"""The files that models are exported to: `torch.export` programs and ONNX."""
+"""The files that models are exported to: `torch.export` programs, ONNX, and OpenVINO's IR."""
 
 from __future__ import annotations
 
-import importlib
 import json
+import tempfile
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,111 +16,213 @@ from torch.export import Dim, ExportedProgram
 
 from tokenselect.extras import require
 
-METADATA = "tokenselect.json"
 MAX_BATCH = 2**16
+CLIPS, LOGITS = "video", "logits"  # input and output of the files
+METADATA = "tokenselect.json"  # inside a .pt2 file
+RUNTIME_INFO = ["tokenselect", "metadata"]  # inside an IR
 
 
-def export_program(model: nn.Module) -> ExportedProgram:
-    """Trace a model in evaluation mode, at its own input size, for every batch size.
+class LogitsOf(nn.Module):
+    """Unwraps the answer of a host library: a tensor goes in, a tensor comes out.
 
     Args:
-        model: one with a `default_input`; its mode is restored afterwards.
+        model: answers with a tensor, or with a structure that has `logits` or comes first.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, video: Tensor) -> Tensor:
+        """Map clips to (b, num_classes) logits."""
+        answer = self.model(video)
+        if isinstance(answer, Tensor):
+            return answer
+        return answer.logits if hasattr(answer, "logits") else answer[0]
+
+
+def shape_of_input(model: nn.Module, input_shape: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Give the shape of one clip in a batch: what was asked for, or the model's own.
+
+    Args:
+        model: one of ours knows its input as `default_input`.
+        input_shape: batch first; the file takes every batch, whatever stands here.
+    """
+    if input_shape is not None:
+        if len(input_shape) != 5:
+            raise ValueError(f"input_shape must have 5 sides, batch first, got {input_shape}")
+        return (1, *input_shape[1:])
+    if not hasattr(model, "default_input"):
+        raise ValueError(
+            f"input_shape must be given for a {type(model).__name__}: only the models of "
+            "create_model know their own"
+        )
+    return (1, 3, *cast(tuple[int, int, int], model.default_input))
+
+
+def export_program(
+    model: nn.Module, *, input_shape: tuple[int, ...] | None = None
+) -> ExportedProgram:
+    """Trace a model in evaluation mode, at one input size, for every batch size.
+
+    Args:
+        model: its mode is restored afterwards.
+        input_shape: of its input, batch first; None for the model's own.
     """
     device = next(model.parameters()).device
-    example = torch.zeros(2, 3, *cast(tuple[int, int, int], model.default_input), device=device)
-    batch = Dim("batch", min=1, max=MAX_BATCH)
+    _, *sides = shape_of_input(model, input_shape)
+    example = torch.zeros(2, *sides, device=device)
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            return torch.export.export(model, (example,), dynamic_shapes=({0: batch},))
+            dynamic = ({0: Dim("batch", min=1, max=MAX_BATCH)},)
+            return torch.export.export(LogitsOf(model), (example,), dynamic_shapes=dynamic)
     finally:
         model.train(was_training)
 
 
-def write_program(program: ExportedProgram, path: Path, *, metadata: Mapping[str, Any]) -> None:
-    """Save a program as a `.pt2` file.
+class ExportedModel(ABC):
+    """A file as a function of clips. `write` makes the file, the constructor opens it.
 
-    Args:
-        program: as `export_program` gives it.
-        path: the file.
-        metadata: kept in the file, as JSON.
-    """
-    torch.export.save(program, path, extra_files={METADATA: json.dumps(dict(metadata))})
-
-
-class ProgramModel:
-    """A `.pt2` file as a function of clips.
-
-    Args:
-        path: the file.
+    Attributes:
+        suffix: of its files.
+        metadata: what `write` was told to keep.
     """
 
-    def __init__(self, path: Path) -> None:
+    suffix: ClassVar[str]
+    metadata: dict[str, Any]
+
+    @staticmethod
+    @abstractmethod
+    def write(program: ExportedProgram, path: Path, *, metadata: Mapping[str, Any]) -> None:
+        """Save a program of `export_program`; the metadata are kept in the file as JSON."""
+
+    @staticmethod
+    def files(path: Path) -> list[Path]:
+        """List what belongs to a file: itself, and what lies beside it."""
+        return [path]
+
+    @abstractmethod
+    def __init__(self, path: str | Path) -> None:
+        """Open a file."""
+
+    @abstractmethod
+    def __call__(self, video: Tensor) -> Tensor:
+        """Map clips of the exported shape, in any batch, to (b, num_classes) logits."""
+
+
+class ProgramModel(ExportedModel):
+    """A `.pt2` file, run by torch."""
+
+    suffix = ".pt2"
+
+    @staticmethod
+    def write(program: ExportedProgram, path: Path, *, metadata: Mapping[str, Any]) -> None:
+        """Save a program with its metadata."""
+        torch.export.save(program, path, extra_files={METADATA: json.dumps(dict(metadata))})
+
+    def __init__(self, path: str | Path) -> None:
         files = {METADATA: ""}
         self.module = torch.export.load(path, extra_files=files).module()
-        self.metadata: dict[str, Any] = json.loads(files[METADATA] or "{}")
+        self.metadata = json.loads(files[METADATA] or "{}")
 
     @torch.no_grad()
     def __call__(self, video: Tensor) -> Tensor:
-        """Map (b, 3, frames, height, width) clips to (b, num_classes) logits."""
+        """Map clips to logits."""
         return self.module(video)
 
 
-CLIPS, LOGITS = "video", "logits"
-
-
-def write_onnx(program: ExportedProgram, path: Path, *, metadata: Mapping[str, Any]) -> None:
-    """Save a program as an ONNX file; its input is `video`, its output `logits`.
-
-    Args:
-        program: as `export_program` gives it.
-        path: the file.
-        metadata: kept in the file, as JSON.
-    """
-    require("onnxscript", extra="onnx", purpose="ONNX export")
-    # with gradients, attention would be taken apart in another way
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of torch's own making
-        converted = torch.onnx.export(
-            program,
-            input_names=[CLIPS],
-            output_names=[LOGITS],
-            dynamic_shapes=({0: "batch"},),
-            dynamo=True,
-            verbose=False,
-        )
-    assert converted is not None
-    for name, value in metadata.items():
-        converted.model.metadata_props[name] = json.dumps(value)
-    converted.save(path)
-
-
-class OnnxModel:
-    """An ONNX file as a function of clips.
+class OnnxModel(ExportedModel):
+    """An ONNX file, run by ONNX Runtime; its input is `video`, its output `logits`.
 
     Args:
         path: the file.
-        threads: of onnxruntime; None for its own choice.
+        threads: of ONNX Runtime; None for its own choice.
     """
 
-    def __init__(self, path: Path, *, threads: int | None = None) -> None:
-        require("onnxruntime", extra="onnx", purpose="an ONNX file")
-        onnxruntime: Any = importlib.import_module("onnxruntime")
+    suffix = ".onnx"
+
+    @staticmethod
+    def write(program: ExportedProgram, path: Path, *, metadata: Mapping[str, Any]) -> None:
+        """Save a program as ONNX; each entry of the metadata is one of the file's properties."""
+        require("onnxscript", extra="onnx", purpose="ONNX export")
+        # with gradients, attention would be taken apart in another way
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of torch's own making
+            converted = torch.onnx.export(
+                program,
+                input_names=[CLIPS],
+                output_names=[LOGITS],
+                dynamic_shapes=({0: "batch"},),
+                dynamo=True,
+                verbose=False,
+            )
+        assert converted is not None
+        for name, value in metadata.items():
+            converted.model.metadata_props[name] = json.dumps(value)
+        converted.save(path)
+
+    def __init__(self, path: str | Path, *, threads: int | None = None) -> None:
+        onnxruntime: Any = require("onnxruntime", extra="onnx", purpose="an ONNX file")
         options = onnxruntime.SessionOptions()
         if threads is not None:
             options.intra_op_num_threads = threads
         self.session = onnxruntime.InferenceSession(
             str(path), options, providers=onnxruntime.get_available_providers()
         )
+        kept = self.session.get_modelmeta().custom_metadata_map
+        self.metadata = {name: json.loads(text) for name, text in kept.items()}
 
     def __call__(self, video: Tensor) -> Tensor:
-        """Map (b, 3, frames, height, width) clips to (b, num_classes) logits."""
+        """Map clips to logits."""
         (logits,) = self.session.run([LOGITS], {CLIPS: video.cpu().numpy()})
         return torch.from_numpy(logits)
 
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """What `write_onnx` was told to keep."""
-        kept = self.session.get_modelmeta().custom_metadata_map
-        return {name: json.loads(text) for name, text in kept.items()}
+
+class OpenVinoModel(ExportedModel):
+    """An IR of OpenVINO, `.xml` with its weights in a `.bin` beside it, run on the CPU.
+
+    Args:
+        path: the `.xml` file.
+        threads: of OpenVINO; None for its own choice.
+    """
+
+    suffix = ".xml"
+
+    @staticmethod
+    def write(program: ExportedProgram, path: Path, *, metadata: Mapping[str, Any]) -> None:
+        """Save a program as IR in full precision, by way of ONNX, which keeps all shapes."""
+        openvino: Any = require("openvino", extra="openvino", purpose="OpenVINO export")
+        with tempfile.TemporaryDirectory() as folder:
+            between = Path(folder) / f"model{OnnxModel.suffix}"
+            OnnxModel.write(program, between, metadata={})
+            converted = openvino.convert_model(between)
+            converted.set_rt_info(json.dumps(dict(metadata)), RUNTIME_INFO)
+            openvino.save_model(converted, path, compress_to_fp16=False)
+
+    @staticmethod
+    def files(path: Path) -> list[Path]:
+        """List the graph and the weights."""
+        return [path, path.with_suffix(".bin")]
+
+    def __init__(self, path: str | Path, *, threads: int | None = None) -> None:
+        openvino: Any = require("openvino", extra="openvino", purpose="an OpenVINO file")
+        model = openvino.Core().read_model(path)
+        has_metadata = model.has_rt_info(RUNTIME_INFO)
+        self.metadata = json.loads(model.get_rt_info(RUNTIME_INFO).value) if has_metadata else {}
+        settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"}  # else bf16 where it can
+        if threads is not None:
+            settings["INFERENCE_NUM_THREADS"] = threads
+        self.compiled = openvino.compile_model(model, "CPU", settings)
+
+    def __call__(self, video: Tensor) -> Tensor:
+        """Map clips to logits."""
+        return torch.from_numpy(self.compiled([video.cpu().numpy()])[LOGITS])
+
+
+FORMATS: dict[str, type[ExportedModel]] = {
+    "onnx": OnnxModel,
+    "openvino": OpenVinoModel,
+    "torch": ProgramModel,
+}

@@ -75,8 +75,9 @@ class WindowLayout:
                 zip(self.cuts, self.thw, (h * w, w, 1), strict=True)
             )
         )
-        times = [clips.view(-1, 1, 1, 1, 1, 1, 1) + time for time in times]
-        return torch.cat([(i + j + k).flatten() for i, j, k in product(times, rows, columns)])
+        # A clip's places first: OpenVINO adds tensors of more than 6 dimensions wrongly.
+        places = [(i + j + k).flatten() for i, j, k in product(times, rows, columns)]
+        return torch.cat([(clips[:, None] + place).flatten() for place in places])
 
 
 def lay_windows(thw: THW, window: THW, *, is_shifted: bool) -> WindowLayout:

@@ -1,0 +1,34 @@
+"""Models of other libraries, with selectors, as ONNX files in two runtimes."""
+
+import pytest
+from torch import nn
+
+from tests.contracts import hosts
+from tokenselect import insert_selectors
+from tokenselect.export import OpenVinoModel, compare_logits, export_model
+
+pytestmark = pytest.mark.slow
+
+HOSTS = {  # what builds it, its input, a plan
+    "torchvision MViT v1": (hosts.mvit_v1, (1, 3, 10, 48, 32), "T0=3-S1=3x3"),
+    "torchvision MViT v2": (hosts.mvit_v2, (1, 3, 10, 48, 32), "T0=3-S1=3x3"),
+    "torchvision Swin3D": (hosts.swin3d, (1, 3, 10, 48, 48), "T0=3"),
+    "pytorchvideo MViT": (hosts.pytorchvideo_mvit, (1, 3, 10, 48, 32), "T0=3-S1=3x3"),
+    "VideoMAE": (hosts.videomae, (1, 10, 3, 48, 32), "T0=3-S1=3x3"),
+    "ViViT": (hosts.vivit, (1, 10, 3, 48, 32), "T0=3-S1=3x3"),
+    "TimeSformer": (hosts.timesformer, (1, 5, 3, 32, 32), "T0=3-S1=3x3"),
+    "V-JEPA 2": (hosts.vjepa2, (1, 10, 3, 32, 32), "T0=3-S1=3x3"),
+}
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_host_answers_the_same_in_onnxruntime_and_openvino(host, tmp_path):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("openvino")
+    build, shape, plan = HOSTS[host]
+    model: nn.Module = insert_selectors(build(), plan).eval()
+    path = tmp_path / "host.onnx"
+    assert export_model(model, path, "onnx", input_shape=shape).largest < 1e-4
+    opened = OpenVinoModel(path)  # it reads ONNX, too
+    assert compare_logits(model, opened, input_shape=shape).largest < 1e-4
