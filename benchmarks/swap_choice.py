@@ -15,7 +15,7 @@ from torch import nn
 
 from tokenselect import insert_selectors, remove_selectors
 from tokenselect.checkpoints import load_model
-from tokenselect.comparison.job import measure_model
+from tokenselect.comparison.trials import measure_model
 from tokenselect.training.data import build_test_set
 from tokenselect.training.recipe import read_recipe
 

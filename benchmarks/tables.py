@@ -18,9 +18,9 @@ from pathlib import Path
 
 from benchmarks.grid_clips import ASKED as WORDS
 from tokenselect.comparison.compare import run_comparison
-from tokenselect.comparison.job import Job
 from tokenselect.comparison.lines import Line, read_lines
 from tokenselect.comparison.planning import Comparison
+from tokenselect.comparison.trials import Trial
 from tokenselect.training.data import PARTS
 from tokenselect.training.recipe import Recipe, read_recipe
 
@@ -137,9 +137,9 @@ def said(words: list[str]) -> list[str]:
     return kept
 
 
-def tell(job: Job, error: str | None) -> None:
+def tell(trial: Trial, error: str | None) -> None:
     """Say which cell is done."""
-    print(f"{job.title}: {error}" if error else job.title, file=sys.stderr, flush=True)
+    print(f"{trial.title}: {error}" if error else trial.title, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

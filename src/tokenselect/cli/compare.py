@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tokenselect.comparison.compare import Compared, run_comparison
-from tokenselect.comparison.job import Job
+from tokenselect.comparison.compare import ComparisonResult, run_comparison
 from tokenselect.comparison.lines import (
     Line,
     cross,
@@ -23,9 +22,10 @@ from tokenselect.comparison.lines import (
     parse_variants,
     read_lines,
 )
-from tokenselect.comparison.planning import Comparison
-from tokenselect.comparison.table import column_names, row_texts
-from tokenselect.training.recipe import Recipe, read_recipe
+from tokenselect.comparison.planning import Comparison, change
+from tokenselect.comparison.table import column_names, describe_clips, row_texts
+from tokenselect.comparison.trials import Trial
+from tokenselect.training.recipe import Recipe, read_recipe, recipe_from_dict
 
 
 def compare(
@@ -85,7 +85,7 @@ def compare(
         threads=threads,
     )
     name = "synthetic actions" if tuning.data.source == "synthetic" else Path(dataset).stem
-    with Telling() as told:
+    with ComparisonProgress() as told:
         found = run_comparison(
             wanted,
             title=f"{tuning.model.name} on {name}",
@@ -93,35 +93,26 @@ def compare(
             workers=workers,
             repeats=repeats,
             on_start=told.begin,
-            on_done=told.job_is_done,
+            on_done=told.trial_is_done,
         )
-    show(found, title=f"{tuning.model.name} on {name}")
+    show_comparison(found, title=f"{tuning.model.name} on {name}")
 
 
 def choose_recipe(
     dataset: str, path: str | None, *, model: str | None, epochs: int | None
 ) -> Recipe:
     """Find the recipe of the fine-tuning."""
-    if Path(dataset).suffix in (".yaml", ".yml"):
-        if path is not None:
-            raise ValueError(f"dataset {dataset} is a recipe already: leave --recipe out")
-        recipe = read_recipe(dataset)
-    elif path is not None:
-        recipe = read_recipe(path)
-    else:
-        recipe = default_recipe(dataset)
-    if dataset != "synthetic" and Path(dataset).is_dir():
-        recipe = dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, root=dataset))
-    elif dataset != "synthetic" and not Path(dataset).exists():
+    is_recipe, is_folder = Path(dataset).suffix in (".yaml", ".yml"), Path(dataset).is_dir()
+    if is_recipe and path is not None:
+        raise ValueError(f"dataset {dataset} is a recipe already: leave --recipe out")
+    if not (dataset == "synthetic" or is_folder or Path(dataset).exists()):
         raise ValueError(
             f"dataset must be 'synthetic', a recipe (YAML) or a folder of videos, got {dataset!r}"
         )
-    if model is not None:
-        recipe = dataclasses.replace(recipe, model=dataclasses.replace(recipe.model, name=model))
-    if epochs is not None:
-        schedule = dataclasses.replace(recipe.schedule, epochs=epochs)
-        recipe = dataclasses.replace(recipe, schedule=schedule)
-    return recipe
+    file = dataset if is_recipe else path
+    recipe = default_recipe(dataset) if file is None else read_recipe(file)
+    root = dataset if is_folder and dataset != "synthetic" else None
+    return with_values(recipe, {"data.root": root, "model.name": model, "schedule.epochs": epochs})
 
 
 def choose_dense(dense: str | None, tuning: Recipe) -> Recipe | str:
@@ -131,24 +122,28 @@ def choose_dense(dense: str | None, tuning: Recipe) -> Recipe | str:
     if Path(dense).suffix not in (".yaml", ".yml"):
         return dense
     recipe = read_recipe(dense)
-    named = dataclasses.replace(recipe.model, name=tuning.model.name)
-    root = dataclasses.replace(recipe.data, root=recipe.data.root or tuning.data.root)
-    return dataclasses.replace(recipe, model=named, data=root)
+    root = recipe.data.root or tuning.data.root
+    return with_values(recipe, {"model.name": tuning.model.name, "data.root": root})
+
+
+def with_values(recipe: Recipe, changes: dict[str, Any]) -> Recipe:
+    """Change keys of a recipe, where there is something to change them to."""
+    values = recipe.to_dict()
+    for key, value in changes.items():
+        if value is not None:
+            change(values, key, value)
+    return recipe_from_dict(values)
 
 
 def choose_lines(plans: str, methods: str, variants: str, cells: str | None) -> list[Line]:
     """Find what is compared."""
     if cells is not None:
         return read_lines(cells)
-    return cross(words(plans), words(methods), parse_variants(variants))
+    columns = [text.replace(",", " ").split() for text in (plans, methods)]
+    return cross(columns[0], columns[1], parse_variants(variants))
 
 
-def words(text: str) -> list[str]:
-    """Cut at commas."""
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-class Telling:
+class ComparisonProgress:
     """Shows how far a comparison is: a bar with the time that is left, and what went wrong."""
 
     def __init__(self) -> None:
@@ -165,32 +160,32 @@ class Telling:
         self.task = self.progress.add_task("", total=None, latest="")
         self.count = self.total = 0
 
-    def __enter__(self) -> Telling:
+    def __enter__(self) -> ComparisonProgress:
         self.progress.start()
         return self
 
-    def begin(self, jobs: Sequence[Job]) -> None:
+    def begin(self, trials: Sequence[Trial]) -> None:
         """Say how much there is to do."""
-        self.total = sum(not job.is_done for job in jobs)
+        self.total = sum(not trial.is_done for trial in trials)
         self.progress.update(self.task, total=self.total)
-        done = len(jobs) - self.total
+        done = len(trials) - self.total
         if done:
-            self.console.print(f"{done} of {len(jobs)} are done already", highlight=False)
+            self.console.print(f"{done} of {len(trials)} are done already", highlight=False)
 
     def __exit__(self, *error: object) -> None:
         self.progress.stop()
 
-    def job_is_done(self, job: Job, error: str | None) -> None:
+    def trial_is_done(self, trial: Trial, error: str | None) -> None:
         """Move the bar; a log file gets a line."""
         self.count += 1
-        self.progress.update(self.task, advance=1, latest=job.title)
+        self.progress.update(self.task, advance=1, latest=trial.title)
         if error is not None:
-            self.console.print(f"failed: {job.title}: {error}", markup=False, highlight=False)
+            self.console.print(f"failed: {trial.title}: {error}", markup=False, highlight=False)
         elif not self.console.is_terminal:
-            print(f"{self.count}/{self.total} {job.title}", file=sys.stderr, flush=True)
+            print(f"{self.count}/{self.total} {trial.title}", file=sys.stderr, flush=True)
 
 
-def show(found: Compared, *, title: str) -> None:
+def show_comparison(found: ComparisonResult, *, title: str) -> None:
     """Print the table, the warnings and where everything is."""
     console = Console()
     if not console.is_terminal:
@@ -206,6 +201,7 @@ def show(found: Compared, *, title: str) -> None:
         table.add_row(*row_texts(row, columns))
         before = row.plan
     console.print(table)
+    console.print(describe_clips(found.rows), highlight=False)
     for warning in found.warnings:
         console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
     console.print("written: " + ", ".join(map(str, found.files)), highlight=False)

@@ -2,57 +2,33 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
 
-from tokenselect.comparison.job import Job, prepare_test, write_json
 from tokenselect.comparison.lines import START, Line
-from tokenselect.comparison.page import can_draw, draw_figure, write_page
-from tokenselect.comparison.planning import Cells, Comparison, plan_jobs
-from tokenselect.comparison.pool import Told, run_jobs
-from tokenselect.comparison.table import Row, summarize, warn, write_markdown
+from tokenselect.comparison.planning import Cells, Comparison, plan_trials
+from tokenselect.comparison.table import (
+    ComparisonRow,
+    draw_figure,
+    find_noise,
+    find_warnings,
+    summarize_cells,
+    write_markdown,
+    write_page,
+)
+from tokenselect.comparison.trials import Trial, prepare_test, run_trials, write_json
 from tokenselect.measure.cost import measure_latency
 from tokenselect.training.distributed import default_device
 
 
-@torch.inference_mode()
-def time_rows(rows: Sequence[Row], cells: Cells, *, repeats: int = 15) -> list[Row]:
-    """Fill in the milliseconds of a clip alone; those of the oracle, who is told, mean nothing.
-
-    Args:
-        rows: those without a result are left out.
-        cells: to find the trained models.
-        repeats: rounds; the median of them counts.
-    """
-    device = default_device()
-    tasks: dict[str, Callable[[], object]] = {}
-    for number, row in enumerate(rows):
-        title = START if row.method == START else Line(row.plan, row.method, row.variant).title
-        job = cells[title, row.seeds[0]] if row.seeds else None
-        if job is None or job.is_oracle:
-            continue
-        model, clips = prepare_test(job, row.plan)
-        video, _ = clips.collate([clips.dataset[0]])
-        tasks[str(number)] = partial(answer, model.to(device), video.to(device))
-    seconds = measure_latency(tasks, repeats=repeats)
-    return [
-        replace(row, milliseconds=1000 * seconds[str(number)] if str(number) in seconds else None)
-        for number, row in enumerate(rows)
-    ]
-
-
-def answer(model: nn.Module, video: torch.Tensor) -> torch.Tensor:
-    """Run a model on the first view of a video."""
-    return model(video if video.ndim == 5 else video[:, 0])
-
-
 @dataclass(frozen=True)
-class Compared:
+class ComparisonResult:
     """What a comparison found.
 
     Attributes:
@@ -61,7 +37,7 @@ class Compared:
         files: that were written.
     """
 
-    rows: list[Row]
+    rows: list[ComparisonRow]
     warnings: list[str]
     files: list[Path]
 
@@ -73,9 +49,9 @@ def run_comparison(
     command: str = "",
     workers: int = 2,
     repeats: int = 15,
-    on_start: Callable[[Sequence[Job]], object] = id,
-    on_done: Told = lambda job, error: None,
-) -> Compared:
+    on_start: Callable[[Sequence[Trial]], object] | None = None,
+    on_done: Callable[[Trial, str | None], object] | None = None,
+) -> ComparisonResult:
     """Run what is not done yet, and write everything anew.
 
     Args:
@@ -84,32 +60,56 @@ def run_comparison(
         command: what makes it again.
         workers: processes at a time; 0 runs all in this one.
         repeats: rounds of the timing; 0 times nothing.
-        on_start: told all jobs before the first one runs.
-        on_done: told each job when it ends.
+        on_start: gets all trials before the first one runs.
+        on_done: gets each trial when it ends, and what went wrong, if anything.
     """
-    jobs, cells = plan_jobs(wanted)
-    on_start(jobs)
-    errors = run_jobs(jobs, folder=wanted.folder, workers=workers, on_done=on_done)
-    rows = summarize(wanted, cells, errors)
+    trials, cells = plan_trials(wanted)
+    if on_start is not None:
+        on_start(trials)
+    folder = wanted.folder
+    errors = run_trials(trials, folder=folder, workers=workers, on_done=on_done)
+    rows = summarize_cells(wanted, cells, errors)
     if repeats:
         rows = time_rows(rows, cells, repeats=repeats)
-    warnings = warn(rows)
-    folder = wanted.folder
-    values = {
-        "title": title,
-        "command": command,
-        "recipe": wanted.recipe.to_dict(),
-        "warnings": warnings,
-        "rows": [row.to_dict() for row in rows],
-    }
-    write_json(folder / "comparison.json", values)
-    text = write_markdown(rows, title=title, command=command, warnings=warnings)
-    (folder / "comparison.md").write_text(text)
-    files = [folder / "comparison.json", folder / "comparison.md"]
-    figure = folder / "comparison.png" if can_draw() else None
-    if figure is not None:
+    warnings = [*find_warnings(rows), *find_noise(rows)]
+    told: dict[str, Any] = {"title": title, "command": command, "warnings": warnings}
+    files = [folder / f"comparison.{suffix}" for suffix in ("json", "md", "png", "html")]
+    table, text, figure, page = files
+    recipe = wanted.recipe.to_dict()
+    write_json(table, {**told, "recipe": recipe, "rows": [row.to_dict() for row in rows]})
+    text.write_text(write_markdown(rows, **told))
+    if importlib.util.find_spec("matplotlib") is None:
+        files.remove(figure)
+    else:
         draw_figure(rows, figure, title=title)
-        files.append(figure)
-    page = write_page(rows, title=title, command=command, warnings=warnings, figure=figure)
-    (folder / "comparison.html").write_text(page)
-    return Compared(rows, warnings, [*files, folder / "comparison.html"])
+    page.write_text(write_page(rows, **told, figure=figure if figure in files else None))
+    return ComparisonResult(rows, warnings, files)
+
+
+@torch.inference_mode()
+def time_rows(
+    rows: Sequence[ComparisonRow], cells: Cells, *, repeats: int = 15
+) -> list[ComparisonRow]:
+    """Fill in the milliseconds of a clip alone; not for the oracle, who is told what to keep.
+
+    Args:
+        rows: those without a result are left out.
+        cells: to find the trained models.
+        repeats: rounds; the median of them counts.
+    """
+    device = default_device()
+    tasks: dict[str, Callable[[], object]] = {}
+    for number, row in enumerate(rows):
+        title = START if row.method == START else Line(row.plan, row.method, row.variant).title
+        trial = cells[title, row.seeds[0]] if row.seeds else None
+        if trial is None or trial.is_oracle:
+            continue
+        model, clips = prepare_test(trial, row.plan)
+        video, _ = clips.collate([clips.dataset[0]])
+        first = (video if video.ndim == 5 else video[:, 0]).to(device)  # one view
+        tasks[str(number)] = partial(model.to(device), first)
+    seconds = measure_latency(tasks, repeats=repeats)
+    return [
+        replace(row, milliseconds=seconds[str(n)].scaled(1000) if str(n) in seconds else None)
+        for n, row in enumerate(rows)
+    ]

@@ -94,12 +94,7 @@ def read_lines(path: str | Path) -> list[Line]:
                 f"{path}: a block has plans, methods and perhaps variants, got {sorted(block)}"
             )
         lines += cross(block["plans"], block["methods"], block.get("variants"))
-    return unique(lines)
-
-
-def unique(lines: Sequence[Line]) -> list[Line]:
-    """Drop lines that came before."""
-    return list({line.title: line for line in lines}.values())
+    return list({line.title: line for line in lines}.values())  # none twice
 
 
 def default_recipe(dataset: str) -> Recipe:

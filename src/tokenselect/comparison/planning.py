@@ -1,4 +1,4 @@
-"""From what is compared to jobs, each with a key that tells all that its result depends on."""
+"""From what is compared to trials, each with a key that tells all that its result depends on."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from tokenselect.comparison.job import Job
 from tokenselect.comparison.lines import DENSE, ORACLE, START, Line
+from tokenselect.comparison.trials import Trial
 from tokenselect.data import TableLayout
 from tokenselect.data.labels import Sample
 from tokenselect.data.synthetic import SPLITS, SyntheticActions
@@ -34,71 +35,55 @@ from tokenselect.training.recipe import (
 from tokenselect.weights.files import find_checkpoint
 
 
-def fingerprint(recipe: Recipe) -> list[str]:
-    """Tell a recipe's backbone, selectors and clips from others of the same names."""
-    data = recipe.data
-    shape = {"frames": data.frames, "size": data.size}
-    selecting = replace(recipe.model, weights=None, budgets=tuple(recipe.model.budgets))
-    return [
-        backbone_mark(recipe.model.name, **shape),
-        selector_mark(selecting, **shape),
-        clips_mark(json.dumps(_plain(data), sort_keys=True), data),
-    ]
+def mark_recipe(recipe: Recipe) -> tuple[list[str], str | None]:
+    """Tell a recipe's backbone, selectors and clips from others of the same names.
 
-
-@functools.cache
-def backbone_mark(name: str, *, frames: int, size: int) -> str:
-    """Give the shapes and the cost of a dense model."""
-    model = create_model(name, num_classes=2, frames=frames, size=size)
-    shapes = {name: list(value.shape) for name, value in model.state_dict().items()}
-    return digest([shapes, count_macs(model, 1, 3, frames, size, size).total])
-
-
-def selector_mark(model: ModelRecipe, *, frames: int, size: int) -> str:
-    """Give the shapes of a model's selectors."""
-    return _try_building(model, frames, size)[0]
-
-
-def find_refusal(recipe: Recipe) -> str | None:
-    """Say why a recipe's method cannot be at a site of its plan, if it cannot."""
+    Returns:
+        Their marks, and why the method cannot be at a site of the plan, if it cannot.
+    """
+    shape = recipe.data.frames, recipe.data.size
     model = replace(recipe.model, weights=None, budgets=tuple(recipe.model.budgets))
-    return _try_building(model, recipe.data.frames, recipe.data.size)[1]
+    selectors, refusal = mark_selectors(model, *shape)
+    return [mark_backbone(model.name, *shape), selectors, mark_clips(recipe.data)], refusal
 
 
 @functools.cache
-def _try_building(model: ModelRecipe, frames: int, size: int) -> tuple[str, str | None]:
-    """Give a mark of the shapes, and why there are none."""
+def mark_backbone(name: str, frames: int, size: int) -> str:
+    """Digest the shapes and the cost of a dense model."""
+    model = create_model(name, num_classes=2, frames=frames, size=size)
+    return digest([shapes_of(model), count_macs(model, 1, 3, frames, size, size).total])
+
+
+@functools.cache
+def mark_selectors(model: ModelRecipe, frames: int, size: int) -> tuple[str, str | None]:
+    """Digest the shapes of a model with its selectors, or say why it cannot have them."""
     try:
         with torch.device("meta"):
             built = build_model(model, num_classes=2, frames=frames, size=size)
     except ValueError as error:
         return "none", str(error)
-    return digest({name: list(value.shape) for name, value in built.state_dict().items()}), None
+    return digest(shapes_of(built)), None
 
 
-_marks: dict[str, str] = {}
+def shapes_of(model: nn.Module) -> dict[str, list[int]]:
+    """Give the shapes of all weights by name."""
+    return {name: list(value.shape) for name, value in model.state_dict().items()}
 
 
-def clips_mark(text: str, data: DataRecipe) -> str:
-    """Give the first synthetic clip of each part, or the names and labels of all videos.
+_marks: dict[str, str] = {}  # of clips; listing many videos takes seconds
 
-    Args:
-        text: under which the answer is remembered.
-        data: where clips come from.
-    """
-    if text not in _marks:
+
+def mark_clips(data: DataRecipe) -> str:
+    """Digest the first synthetic clip of each part, or the names and labels of all videos."""
+    if repr(data) not in _marks:
         if data.source == "synthetic":
-            clips = [
-                SyntheticActions(1, frames=data.frames, size=data.size, split=split)
-                for split in SPLITS
-            ]
-            pixels = b"".join(clip[0][0].numpy().tobytes() for clip in clips)
-            _marks[text] = hashlib.sha256(pixels).hexdigest()
+            make = functools.partial(SyntheticActions, 1, frames=data.frames, size=data.size)
+            pixels = b"".join(make(split=split)[0][0].numpy().tobytes() for split in SPLITS)
+            _marks[repr(data)] = hashlib.sha256(pixels).hexdigest()
         else:
             videos = [read_part(data, part).samples for part in PARTS]
-            names = [[_mark(sample) for sample in samples] for samples in videos]
-            _marks[text] = digest(names)
-    return _marks[text]
+            _marks[repr(data)] = digest([list(map(_mark, samples)) for samples in videos])
+    return _marks[repr(data)]
 
 
 def _mark(sample: Sample) -> tuple[object, ...]:
@@ -111,23 +96,12 @@ def digest(values: object) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _plain(data: DataRecipe) -> dict[str, object]:
-    return {name: repr(value) for name, value in vars(data).items()}
-
-
 VERSION = 1  # of how cells are trained and tested; another one makes all results anew
 LOADING = ("workers", "cache", "root")
-PLACES = (
-    "name",
-    "runs",
-    "threads",
-    "device",
-    "validate_every",
-    "checkpoint_minutes",
-    "checkpoint_steps",
-)
-
-
+HANDLING = {  # of a run: no result depends on it
+    *("name", "runs", "threads", "device"),
+    *("validate_every", "checkpoint_minutes", "checkpoint_steps"),
+}
 KEYS_BEFORE = {  # those of a recipe in version 0.1, by the names of today
     *("name", "data", "model", "augmentation", "schedule", "seed", "precision", "strategy"),
     *("device", "threads", "runs", "validate_every", "checkpoint_minutes", "checkpoint_steps"),
@@ -187,42 +161,42 @@ class Comparison:
                 )
 
 
-Cells = dict[tuple[str, int], Job]  # (line's title, seed) to the job that tests it
+Cells = dict[tuple[str, int], Trial]  # (line's title, seed) to the trial that tests it
 
 
-def plan_jobs(wanted: Comparison) -> tuple[list[Job], Cells]:
-    """List the jobs, those that others need first, and which cell is whose."""
-    jobs: dict[str, Job] = {}
+def plan_trials(wanted: Comparison) -> tuple[list[Trial], Cells]:
+    """List the trials, those that others need first, and which cell is whose."""
+    trials: dict[str, Trial] = {}
     cells: Cells = {}
     for seed in wanted.seeds:
-        start = dense_job(wanted, seed)
-        jobs[start.key] = start
+        start = dense_trial(wanted, seed)
+        trials[start.key] = start
         cells[START, seed] = start
         for line in [*wanted.dense_lines, *wanted.lines]:
-            made = line_job(wanted, line, seed, start)
-            known = jobs.get(made.key, made)
-            jobs[made.key] = replace(known, results=known.results | made.results)
-            cells[line.title, seed] = jobs[made.key]
-    return list(jobs.values()), {cell: jobs[job.key] for cell, job in cells.items()}
+            made = line_trial(wanted, line, seed, start)
+            known = trials.get(made.key, made)
+            trials[made.key] = replace(known, results=known.results | made.results)
+            cells[line.title, seed] = trials[made.key]
+    return list(trials.values()), {cell: trials[trial.key] for cell, trial in cells.items()}
 
 
-def dense_job(wanted: Comparison, seed: int) -> Job:
-    """Make the job of the dense model that a seed starts from."""
+def dense_trial(wanted: Comparison, seed: int) -> Trial:
+    """Make the trial of the dense model that a seed starts from."""
     if isinstance(wanted.dense, Recipe):
         seed = wanted.seeds[0] if wanted.shares_dense else seed
         values = placed(wanted, wanted.dense)
         values["seed"] = seed
         values["model"]["plan"] = DENSE
-        return finish_job(wanted, values, f"start.s{seed}", DENSE)
+        return finish_trial(wanted, values, f"start.s{seed}", DENSE)
     values = placed(wanted, wanted.recipe)
     path = wanted.dense.format(seed=seed)
     values["model"] |= {"plan": DENSE, "weights": path}
     weights = hashlib.sha256(find_checkpoint(path).read_bytes()).hexdigest()
-    return finish_job(wanted, values, "start", DENSE, weights=weights, is_trained=False)
+    return finish_trial(wanted, values, "start", DENSE, weights=weights, is_trained=False)
 
 
-def line_job(wanted: Comparison, line: Line, seed: int, start: Job) -> Job:
-    """Make the job of a line's cell."""
+def line_trial(wanted: Comparison, line: Line, seed: int, start: Trial) -> Trial:
+    """Make the trial of a line's cell."""
     values = placed(wanted, wanted.recipe)
     values["seed"] = seed
     values["validate_every"] = values["schedule"]["epochs"]  # the last weights count
@@ -239,7 +213,7 @@ def line_job(wanted: Comparison, line: Line, seed: int, start: Job) -> Job:
     values["model"]["weights"] = weights
     plan = values["model"]["plan"]
     title = ".".join(part for part in (plan, line.method, line.variant, f"s{seed}") if part)
-    job = finish_job(
+    trial = finish_trial(
         wanted,
         values,
         title,
@@ -248,7 +222,7 @@ def line_job(wanted: Comparison, line: Line, seed: int, start: Job) -> Job:
         is_trained=wanted.is_trained,
         is_oracle=line.method == ORACLE,
     )
-    return replace(job, needs=start.key)
+    return replace(trial, needs=start.key)
 
 
 def placed(wanted: Comparison, recipe: Recipe) -> dict[str, Any]:
@@ -293,7 +267,7 @@ def drop_new(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str
     return kept
 
 
-def finish_job(
+def finish_trial(
     wanted: Comparison,
     values: dict[str, Any],
     title: str,
@@ -302,20 +276,21 @@ def finish_job(
     weights: str | None = None,
     is_trained: bool = True,
     is_oracle: bool = False,
-) -> Job:
+) -> Trial:
     """Check the recipe, name its run by its key, and say where the result goes."""
     recipe = recipe_from_dict(values)
-    content = {key: value for key, value in first_values(recipe).items() if key not in PLACES}
+    content = {key: value for key, value in first_values(recipe).items() if key not in HANDLING}
     content["data"] = {k: v for k, v in content["data"].items() if k not in LOADING}
     content["model"] = {**content["model"], "weights": weights or content["model"]["weights"]}
     if not has_scorer(recipe.model.method) or recipe.model.plan == DENSE:
         content["model"]["scorer"] = ModelRecipe.scorer  # nothing depends on it
+    marks, refusal = mark_recipe(recipe)
     text = json.dumps(
-        [VERSION, fingerprint(recipe), content, is_trained, is_oracle, wanted.views], sort_keys=True
+        [VERSION, marks, content, is_trained, is_oracle, wanted.views], sort_keys=True
     )
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
     name = f"{title}-{key}".replace("=", "")
-    return Job(
+    return Trial(
         key=key,
         title=title,
         recipe={**recipe.to_dict(), "name": name},
@@ -323,5 +298,5 @@ def finish_job(
         is_trained=is_trained,
         is_oracle=is_oracle,
         views=wanted.views,
-        refusal=find_refusal(recipe),
+        refusal=refusal,
     )

@@ -1,17 +1,21 @@
-"""From the results of cells to the rows of a table, as text and Markdown."""
+"""From the results of cells to rows, and the rows as Markdown, as a figure and as an HTML page."""
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
-from tokenselect.comparison.lines import DENSE, START, Line
+from tokenselect.comparison.lines import DENSE, ORACLE, START, Line
 from tokenselect.comparison.planning import Cells, Comparison
+from tokenselect.comparison.trials import SKIPPED
+from tokenselect.measure.cost import Timing, are_told_apart
 from tokenselect.measure.significance import Paired, compare_answers
 from tokenselect.selectors.build import has_parameters
 
@@ -19,7 +23,7 @@ RIVALS = ("random", "uniform", "static")  # what a learned selection must beat
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ComparisonRow:
     """One line of the table, over its seeds.
 
     Attributes:
@@ -27,11 +31,11 @@ class Row:
         method: how it is chosen.
         variant: of the recipe.
         seeds: those with a result.
-        top1: one a seed.
-        gmacs: billions of multiply-adds a view.
+        top1: one per seed.
+        gmacs: billions of multiply-adds per view.
         milliseconds: median of one clip alone, timed in turns with all others; None if not timed.
         recall: by site, mean over seeds: the share of what matters that the site keeps.
-        answers: a text of 0 and 1 a seed, one a clip.
+        answers: one text per seed, one character per clip: 1 right, 0 wrong, `SKIPPED`.
         against: rival's method to the paired comparison with it.
         minutes: of the training, mean over seeds.
         errors: of the cells without a result.
@@ -44,7 +48,7 @@ class Row:
     seeds: list[int] = field(default_factory=list)
     top1: list[float] = field(default_factory=list)
     gmacs: float = float("nan")
-    milliseconds: float | None = None
+    milliseconds: Timing | None = None
     recall: dict[str, float] = field(default_factory=dict)
     answers: list[str] = field(default_factory=list)
     against: dict[str, Paired] = field(default_factory=dict)
@@ -72,44 +76,50 @@ class Row:
         return {**asdict(self), "mean": self.mean, "deviation": self.deviation}
 
 
-def summarize(wanted: Comparison, cells: Cells, errors: Mapping[str, str]) -> list[Row]:
+def summarize_cells(
+    wanted: Comparison, cells: Cells, errors: Mapping[str, str]
+) -> list[ComparisonRow]:
     """Gather the results of all cells, each line compared with its rivals."""
     lines = [Line(DENSE, START), *wanted.dense_lines, *wanted.lines]
     rows = [gather(line, wanted.seeds, cells, errors) for line in lines]
     return [with_rivals(row, rows) for row in rows]
 
 
-def gather(line: Line, seeds: Sequence[int], cells: Cells, errors: Mapping[str, str]) -> Row:
+def gather(
+    line: Line, seeds: Sequence[int], cells: Cells, errors: Mapping[str, str]
+) -> ComparisonRow:
     """Read the results of one line."""
+    row = ComparisonRow(plan=line.plan, method=line.method, variant=line.variant)
     title = START if line.method == START else line.title
-    refusal = cells[title, seeds[0]].refusal
-    if refusal:
-        return Row(plan=line.plan, method=line.method, variant=line.variant, refusal=refusal)
+    if refusal := cells[title, seeds[0]].refusal:
+        return replace(row, refusal=refusal)
     found: list[dict[str, Any]] = []
     failed: list[str] = []
     for seed in seeds:
-        job = cells[title, seed]
-        path = Path(job.results[line.plan])
+        trial = cells[title, seed]
+        path = Path(trial.results[line.plan])
         if path.is_file():
             found.append({**json.loads(path.read_text()), "seed": seed})
         else:
-            failed.append(f"seed {seed}: {errors.get(job.key, 'no result')}")
-    sites = found[0]["recall"] if found else {}
-    return Row(
-        plan=line.plan,
-        method=line.method,
-        variant=line.variant,
+            failed.append(f"seed {seed}: {errors.get(trial.key, 'no result')}")
+    if not found:
+        return replace(row, errors=failed)
+    return replace(
+        row,
         seeds=[result["seed"] for result in found],
         top1=[result["top1"] for result in found],
-        gmacs=found[0]["gmacs"] if found else float("nan"),
-        recall={site: statistics.mean(r["recall"][site] for r in found) for site in sites},
+        gmacs=found[0]["gmacs"],
+        recall={
+            site: statistics.mean(result["recall"][site] for result in found)
+            for site in found[0]["recall"]
+        },
         answers=[result["correct"] for result in found],
-        minutes=statistics.mean(r["minutes"] for r in found) if found else 0.0,
+        minutes=statistics.mean(result["minutes"] for result in found),
         errors=failed,
     )
 
 
-def with_rivals(row: Row, rows: Sequence[Row]) -> Row:
+def with_rivals(row: ComparisonRow, rows: Sequence[ComparisonRow]) -> ComparisonRow:
     """Compare a line with its rivals at the same plan, of its own variant where there is one."""
     against: dict[str, Paired] = {}
     for method in RIVALS:
@@ -121,47 +131,74 @@ def with_rivals(row: Row, rows: Sequence[Row]) -> Row:
         theirs = dict(zip(rivals[0].seeds, rivals[0].answers, strict=True))
         both = sorted(ours.keys() & theirs.keys())
         if both:
-            pair = [ours[s] for s in both], [theirs[s] for s in both]
+            pair = drop_skipped([ours[s] for s in both], [theirs[s] for s in both])
             against[method] = compare_answers(*pair)
-    return Row(**{**vars(row), "against": against})
+    return replace(row, against=against)
 
 
-def warn(rows: Sequence[Row]) -> list[str]:
-    """Say where a learned selection is no better than what learns or looks at nothing."""
-    warnings = []
-    for row in rows:
-        if not has_parameters(row.method) or row.method == "static":
-            continue
-        for method, paired in row.against.items():
-            if not paired.is_better:
-                warnings.append(
-                    f"{row.plan}: {row.name} is not significantly better than {method} "
-                    f"({100 * paired.difference:+.1f} points, p = {paired.p:.2g}, "
-                    f"{paired.num_clips} clips × {paired.num_seeds} seeds)"
-                )
-    return warnings
+def drop_skipped(ours: list[str], theirs: list[str]) -> tuple[list[str], list[str]]:
+    """Keep the clips that every text has an answer for."""
+    clips = [clip for clip in zip(*ours, *theirs, strict=True) if SKIPPED not in clip]
+    texts = ["".join(answers) for answers in zip(*clips, strict=True)]
+    return texts[: len(ours)], texts[len(ours) :]
+
+
+def find_warnings(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Say where a learned selection is no better than one that learns or looks at nothing."""
+    return [
+        f"{row.plan}: {row.name} is not significantly better than {method} "
+        f"({100 * paired.difference:+.1f} points, p = {paired.p:.2g}, "
+        f"{paired.num_clips} clips × {paired.num_seeds} seeds)"
+        for row in rows
+        if has_parameters(row.method) and row.method != "static"
+        for method, paired in row.against.items()
+        if not paired.is_better
+    ]
+
+
+def find_noise(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Say whose time cannot be told apart from that of the dense model."""
+    times = [(row, row.milliseconds) for row in rows if row.milliseconds is not None]
+    dense = [time for row, time in times if row.method == START]
+    noisy = [
+        f"{row.plan} {row.name}"
+        for row, time in times
+        if row.plan != DENSE and dense and not are_told_apart(time, dense[0])
+    ]
+    if not noisy:
+        return []
+    return [f"noisy: the ms of {', '.join(noisy)} cannot be told apart from the dense model's"]
 
 
 COLUMNS = ("plan", "method", "top-1 %", "GMACs", "ms", "recall %")
 
 
-def column_names(rows: Sequence[Row]) -> list[str]:
+def column_names(rows: Sequence[ComparisonRow]) -> list[str]:
     """Name the columns: one more for each rival that is in the table."""
     met = [method for method in RIVALS if any(method in row.against for row in rows)]
     return [*COLUMNS, *(f"− {method}" for method in met)]
 
 
-def row_texts(row: Row, columns: Sequence[str]) -> list[str]:
+def row_texts(row: ComparisonRow, columns: Sequence[str]) -> list[str]:
     """Give the text of each column."""
     return [
         row.plan,
         row.name,
         describe_accuracy(row),
         "–" if math.isnan(row.gmacs) else f"{row.gmacs:.4g}",
-        "–" if row.milliseconds is None else f"{row.milliseconds:.1f}",
+        "–" if row.milliseconds is None else str(row.milliseconds),
         ", ".join(f"{site} {100 * share:.0f}" for site, share in row.recall.items()) or "–",
         *(describe_lead(row.against.get(name[2:])) for name in columns[len(COLUMNS) :]),
     ]
+
+
+def describe_accuracy(row: ComparisonRow) -> str:
+    """Give mean ± deviation, and how many cells failed."""
+    if row.refusal or not row.top1:
+        return "N/A" if row.refusal else "failed"
+    spread = "" if row.deviation is None else f" ± {100 * row.deviation:.1f}"
+    failed = f" ({len(row.errors)} failed)" if row.errors else ""
+    return f"{100 * row.mean:.1f}{spread}{failed}"
 
 
 def describe_lead(paired: Paired | None) -> str:
@@ -172,18 +209,19 @@ def describe_lead(paired: Paired | None) -> str:
     return f"{100 * paired.difference:+.1f} ± {half:.1f} (p {paired.p:.1g})"
 
 
-def describe_accuracy(row: Row) -> str:
-    """Give mean ± deviation, and how many cells failed."""
-    if row.refusal:
-        return "N/A"
-    if not row.top1:
-        return "failed"
-    spread = "" if row.deviation is None else f" ± {100 * row.deviation:.1f}"
-    failed = f" ({len(row.errors)} failed)" if row.errors else ""
-    return f"{100 * row.mean:.1f}{spread}{failed}"
+def describe_clips(rows: Sequence[ComparisonRow]) -> str:
+    """Say what was tested, and how many clips were not."""
+    seeds = sorted({seed for row in rows for seed in row.seeds})
+    texts = [text for row in rows for text in row.answers]
+    skipped = max((text.count(SKIPPED) for text in texts), default=0)
+    clips = max(map(len, texts), default=0) - skipped
+    told = f"Seeds {', '.join(map(str, seeds))}; {clips} test clips."
+    if not skipped:
+        return told
+    return f"{told[:-1]}; {skipped} more were skipped: they have no label or cannot be read."
 
 
-def list_gaps(rows: Sequence[Row]) -> dict[str, list[str]]:
+def list_gaps(rows: Sequence[ComparisonRow]) -> dict[str, list[str]]:
     """Say below a table which cells have no result, and why."""
     return {
         "Failed cells": [f"{row.plan} {row.name}, {error}" for row in rows for error in row.errors],
@@ -192,17 +230,95 @@ def list_gaps(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 
 def write_markdown(
-    rows: Sequence[Row], *, title: str, command: str, warnings: Sequence[str]
+    rows: Sequence[ComparisonRow], *, title: str, command: str, warnings: Sequence[str]
 ) -> str:
     """Write the table with the command that made it, errors and warnings."""
-    lines = [f"# {title}", "", f"`{command}`", ""]
     columns = column_names(rows)
-    lines += ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
-    lines += ["| " + " | ".join(row_texts(row, columns)) + " |" for row in rows]
-    seeds = sorted({seed for row in rows for seed in row.seeds})
-    clips = max((len(text) for row in rows for text in row.answers), default=0)
-    lines += ["", f"Seeds {', '.join(map(str, seeds))}; {clips} test clips."]
+    table = [columns, ["---"] * len(columns), *(row_texts(row, columns) for row in rows)]
+    lines = [f"# {title}", "", f"`{command}`", "", *(f"| {' | '.join(row)} |" for row in table)]
+    lines += ["", describe_clips(rows)]
     for heading, texts in {"Warnings": warnings, **list_gaps(rows)}.items():
         if texts:
             lines += ["", f"{heading}:", "", *(f"- {text}" for text in texts)]
     return "\n".join(lines) + "\n"
+
+
+MARKERS = {DENSE: "D", START: "*", ORACLE: "^"}  # of the lines that are no method
+
+
+def draw_figure(rows: Sequence[ComparisonRow], path: Path, *, title: str) -> None:
+    """Draw top-1 against GMACs as a PNG; bars are standard deviations over the seeds."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.8), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    lines: dict[str, list[ComparisonRow]] = {}
+    for row in sorted(rows, key=lambda row: row.gmacs):
+        if row.top1:
+            lines.setdefault(row.name, []).append(row)
+    for name in dict.fromkeys(row.name for row in rows if row.top1):
+        points, marker = lines[name], MARKERS.get(lines[name][0].method)
+        axes.errorbar(
+            [row.gmacs for row in points],
+            [100 * row.mean for row in points],
+            yerr=[100 * (row.deviation or 0.0) for row in points],
+            label=name,
+            color="black" if marker else None,
+            marker=marker or "o",
+            linestyle="--" if marker else "-",
+            linewidth=1.4,
+            markersize=7 if marker else 4.5,
+            capsize=2,
+        )
+    axes.set(xlabel="GMACs per view", ylabel="top-1 %", title=title)
+    axes.grid(alpha=0.25)
+    if lines:
+        axes.legend(fontsize=8, loc="best")
+    figure.savefig(path)
+
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+th, td { padding: .3rem .8rem; border-bottom: 1px solid #8884; text-align: right }
+th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left }
+tr.plan td { border-top: 2px solid #8888 }
+img { max-width: 100%; background: white } code { overflow-wrap: anywhere }
+.warning { color: #b35900 }
+@media (prefers-color-scheme: dark) { body { background: #181818; color: #ddd } }
+"""
+NOTES = (
+    "top-1: mean ± standard deviation over the seeds. recall: share of what matters that a site "
+    "keeps, where the truth is known. − random: points above random selection at the same plan, "
+    "half of their 95 % interval over the clips, and p of the paired test; so for the others."
+)
+
+
+def write_page(
+    rows: Sequence[ComparisonRow],
+    *,
+    title: str,
+    command: str,
+    warnings: Sequence[str],
+    figure: Path | None,
+) -> str:
+    """Write one HTML page that needs no other file; `figure` is a PNG to put into it."""
+    parts = [f"<h1>{escape(title)}</h1>", f"<p><code>{escape(command)}</code></p>"]
+    if figure is not None:
+        data = base64.b64encode(figure.read_bytes()).decode()
+        parts.append(f'<p><img alt="top-1 against GMACs" src="data:image/png;base64,{data}"></p>')
+    columns = column_names(rows)
+    parts.append("<table><tr>" + "".join(f"<th>{escape(c)}</th>" for c in columns) + "</tr>")
+    before = None
+    for row in rows:
+        cells = "".join(f"<td>{escape(text)}</td>" for text in row_texts(row, columns))
+        parts.append(f"<tr{' class=plan' if row.plan != before else ''}>{cells}</tr>")
+        before = row.plan
+    parts.append(f"</table><p>{escape(describe_clips(rows))} {escape(NOTES)}</p>")
+    gaps = [f"{heading}: {text}" for heading, found in list_gaps(rows).items() for text in found]
+    parts += [f'<p class="warning">{escape(text)}</p>' for text in (*warnings, *gaps)]
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    head += f"<title>{escape(title)}</title><style>{STYLE}</style>"
+    return f"<!doctype html><html><head>{head}</head><body>{''.join(parts)}</body></html>\n"

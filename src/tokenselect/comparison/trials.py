@@ -1,0 +1,304 @@
+"""Trials: train a recipe if it is to be trained, test the model at some plans, write the results.
+
+    python -m tokenselect.comparison.trials TRIAL.json
+
+runs one in a process of its own, so that none can break another. A result is a file that is there
+when it is whole: a trial that was stopped goes on from its last checkpoint, and one that is
+finished does nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from tokenselect.checkpoints import load_model
+from tokenselect.comparison.oracle import GUIDED, guide_clips, guide_model
+from tokenselect.data.synthetic import SyntheticActions
+from tokenselect.inference.memory import keep_freed_memory
+from tokenselect.insertion import selectors_of
+from tokenselect.measure.accuracy import score_views
+from tokenselect.measure.cost import count_macs
+from tokenselect.measure.recall import measure_recall
+from tokenselect.selectors.merging import FrameMerger, TokenMerger
+from tokenselect.training.build import build_model
+from tokenselect.training.data import ClipSet, build_test_set
+from tokenselect.training.distributed import default_device
+from tokenselect.training.recipe import DataRecipe, recipe_from_dict
+from tokenselect.training.run import train
+
+BATCH = 16
+SKIPPED = "-"  # in place of 0 or 1: the clip has no label, or its video cannot be read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What is trained and where it is tested.
+
+    Attributes:
+        key: follows from all that the result depends on.
+        title: for people.
+        recipe: plain values of the run, its folder named by the key.
+        results: plan of a test to the file of its result.
+        is_trained: else the starting weights are tested.
+        is_oracle: the selection is told the truth.
+        needs: key of the trial whose weights this one starts from.
+        views: clips x crops of a test.
+        refusal: why the method cannot be at a site of the plan; such a trial is not run.
+    """
+
+    key: str
+    title: str
+    recipe: dict[str, Any]
+    results: dict[str, str] = field(default_factory=dict)
+    is_trained: bool = True
+    is_oracle: bool = False
+    needs: str | None = None
+    views: str = "1x1"
+    refusal: str | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Tell whether all results are there that can be."""
+        return bool(self.refusal) or all(Path(path).is_file() for path in self.results.values())
+
+
+def run_trial(trial: Trial) -> None:
+    """Train and test; what is there already is not done again."""
+    if trial.is_done:
+        return
+    recipe = recipe_from_dict(trial.recipe)
+    if recipe.threads is not None:
+        torch.set_num_threads(recipe.threads)
+    start = time.perf_counter()
+    if trial.is_trained:
+        train(recipe, resume=True, changes=GUIDED if trial.is_oracle else None)
+    minutes = (time.perf_counter() - start) / 60
+    for plan, path in trial.results.items():
+        if Path(path).is_file():
+            continue
+        model, clips = prepare_test(trial, plan)
+        torch.manual_seed(recipe.seed)  # random selection draws anew in every pass
+        found = measure_model(model, clips, recipe.data, is_guided=trial.is_oracle)
+        about = {"key": trial.key, "title": trial.title, "plan": plan, "seed": recipe.seed}
+        write_json(path, {**about, "minutes": minutes, **found, "recipe": trial.recipe})
+
+
+def prepare_test(trial: Trial, plan: str) -> tuple[nn.Module, ClipSet]:
+    """Build the model as it is tested at a plan, and the clips."""
+    recipe = recipe_from_dict(trial.recipe)
+    clips = build_test_set(recipe.data, "test", views=trial.views)
+    if trial.is_trained:
+        model = load_model(recipe.folder / "last", plan=plan)
+    else:
+        torch.manual_seed(recipe.seed)
+        model = build_model(
+            replace(recipe.model, plan=plan),
+            num_classes=recipe.data.num_classes or len(clips.class_names),
+            frames=recipe.data.frames,
+            size=recipe.data.size,
+        )
+    if trial.is_oracle:
+        guide_model(model)
+        clips = guide_clips(clips)
+    return model.eval(), clips
+
+
+@torch.no_grad()
+def measure_model(
+    model: nn.Module, clips: ClipSet, data: DataRecipe, *, is_guided: bool = False
+) -> dict[str, Any]:
+    """Test a model on all clips; those without a label are skipped, as in `tokenselect evaluate`.
+
+    Args:
+        model: in evaluation mode.
+        clips: to test on, in a fixed order. A clip whose video cannot be read has no label.
+        data: shapes of the clips, and how many processes load them.
+        is_guided: the clips carry the truth in a further channel.
+
+    Returns:
+        top1 and top5 of the labelled clips, `correct` (one character per clip: 1, 0 or `SKIPPED`),
+        `skipped` (how many), `gmacs` of a view, and on synthetic actions `recall` by site.
+    """
+    device = default_device()
+    model.to(device)
+    loader: DataLoader[Any] = DataLoader(
+        clips.dataset, batch_size=BATCH, num_workers=data.workers, collate_fn=clips.collate
+    )
+    correct, among = "", 0
+    for video, labels in loader:
+        scores = score_views(model, video.to(device)).cpu()  # (b, classes)
+        best = scores.topk(min(5, scores.shape[1]), dim=1).indices
+        pairs = zip(best[:, 0].tolist(), labels.tolist(), strict=True)
+        correct += "".join(SKIPPED if y < 0 else str(int(x == y)) for x, y in pairs)
+        among += int((best == labels[:, None]).any(dim=1).sum())
+    skipped = correct.count(SKIPPED)
+    labelled = len(correct) - skipped
+    if not labelled:
+        raise ValueError(f"none of the {skipped} test clips has a label and can be read")
+    channels = 4 if is_guided else 3
+    is_synthetic = isinstance(clips.dataset, SyntheticActions)
+    return {
+        "top1": correct.count("1") / labelled,
+        "top5": among / labelled,
+        "correct": correct,
+        "skipped": skipped,
+        "gmacs": count_macs(model, 1, channels, data.frames, data.size, data.size).gmacs,
+        "recall": measure_recall(model, clips.dataset)  # type: ignore[arg-type]
+        if is_synthetic and drops_tokens(model)
+        else {},
+    }
+
+
+def drops_tokens(model: nn.Module) -> bool:
+    """Tell whether a model keeps some tokens and not others; merging keeps a bit of all."""
+    selectors = selectors_of(model)
+    mergers = (FrameMerger, TokenMerger)
+    return selectors is not None and not any(isinstance(s, mergers) for s in selectors.values())
+
+
+def write_json(path: str | Path, values: object) -> None:
+    """Write a file whole or not at all."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_text(json.dumps(values, indent=1) + "\n")
+    os.replace(unfinished, path)
+
+
+def run_trials(
+    trials: Sequence[Trial],
+    *,
+    folder: Path,
+    workers: int,
+    on_done: Callable[[Trial, str | None], object] | None = None,
+) -> dict[str, str]:
+    """Run all trials that are not done; one that fails stops only those that need it.
+
+    Args:
+        trials: those that others need among them.
+        folder: for logs.
+        workers: processes at a time; 0 runs all in this one.
+        on_done: gets each trial when it ends, and what went wrong, if anything.
+
+    Returns:
+        Key to error of those that failed.
+    """
+    errors: dict[str, str] = {}
+    done = {trial.key for trial in trials if trial.is_done}
+    waiting = [trial for trial in trials if trial.key not in done]
+    running: dict[Future[str | None], Trial] = {}
+    processes, pool = TrialProcesses(folder), ThreadPoolExecutor(max(workers, 1))
+    run = processes.run if workers else run_here
+
+    def finish(trial: Trial, error: str | None) -> None:
+        if error is None:
+            done.add(trial.key)
+        else:
+            errors[trial.key] = error
+        if on_done is not None:
+            on_done(trial, error)
+
+    try:
+        while waiting or running:
+            for trial in [trial for trial in waiting if trial.needs in errors]:
+                waiting.remove(trial)
+                finish(trial, "not run: the model it starts from failed")
+            ready = [trial for trial in waiting if trial.needs is None or trial.needs in done]
+            for trial in ready[: max(workers, 1) - len(running)]:
+                waiting.remove(trial)
+                running[pool.submit(run, trial)] = trial
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                finish(running.pop(future), future.result())
+    finally:
+        processes.stop()
+        pool.shutdown(cancel_futures=True)
+    return errors
+
+
+def run_here(trial: Trial) -> str | None:
+    """Run a trial in this process; return what went wrong."""
+    try:
+        run_trial(trial)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+class TrialProcesses:
+    """Starts processes and ends those that still run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.running: set[subprocess.Popen[bytes]] = set()
+        self.lock = threading.Lock()
+        self.is_stopped = False
+
+    def run(self, trial: Trial) -> str | None:
+        """Run a trial in a process of its own; return the end of its log if it fails."""
+        path = self.folder / "jobs" / f"{trial.recipe['name']}.json"
+        log = path.with_suffix(".log")
+        write_json(path, asdict(trial))
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(part for part in sys.path if part),
+            "OMP_NUM_THREADS": str(trial.recipe["threads"] or 1),
+        }
+        command = [sys.executable, "-m", "tokenselect.comparison.trials", str(path)]
+        with log.open("w") as file:
+            with self.lock:
+                if self.is_stopped:
+                    return "stopped"
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                )
+                self.running.add(process)
+            code = process.wait()
+        with self.lock:
+            self.running.discard(process)
+        if code == 0 and trial.is_done:
+            return None
+        last = [line for line in log.read_text().splitlines() if line.strip()][-1:]
+        return f"{last[0] if last else f'ended with code {code}'} (see {log})"
+
+    def stop(self) -> None:
+        """End what still runs; a later start goes on from its last checkpoint."""
+        with self.lock:
+            self.is_stopped = True
+            for process in self.running:
+                process.terminate()
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it is gone, so that none trains unseen."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+if __name__ == "__main__":
+    end_with_parent()
+    keep_freed_memory()
+    run_trial(Trial(**json.loads(Path(sys.argv[1]).read_text())))
