@@ -7,12 +7,12 @@ ROOT holds `clips/*.mp4`, the lower face of a speaker at 160×120 and 25 frames 
 its first frame and the one it ends at (verb, verb_start, verb_end, colour, …). The corpus is that
 of Cooke et al. 2006, whose word alignments give the times. OUT takes
 
-- `clips/`: 80×80 pixels around the mouth, all 75 frames;
+- `clips/`: 64×64 pixels around the mouth, all 75 frames;
 - `whole.tsv`: whole sentences, a column for each word;
 - `cut_WORD.tsv`: windows of 39 frames cut at random times around a word, four of each training
   sentence and one of each other;
-- `words_WORD.tsv`: every other word of the sentences, trimmed to 15 frames, to pretrain on without
-  having seen when WORD is spoken.
+- `words_front.tsv` and `words_back.tsv`: the first four and the last four words of the sentences,
+  each trimmed to 15 frames, to pretrain on without having seen the words that are asked for.
 """
 
 import argparse
@@ -27,7 +27,8 @@ from tokenselect.data.transforms import crop
 
 WORDS = ("verb", "colour", "preposition", "letter", "digit", "adverb")
 ASKED = ("verb", "colour", "digit", "adverb")  # those with enough sentences a class
-MOUTH = (12, 14, 80, 80)  # top, left, height, width
+START = {"verb": "back", "colour": "back", "digit": "front", "adverb": "front"}  # has not seen it
+MOUTH = (31, 26, 64, 64)  # top, left, height, width
 FRAMES = 75
 WINDOW = 39
 TRIMMED = 15
@@ -51,9 +52,9 @@ def main() -> None:
         draw = random.Random(word)
         cut = [row for sentence in sentences for row in window_rows(sentence, word, draw)]
         write_table(settings.out / f"cut_{word}.tsv", cut)
-        others = [other for other in WORDS if other != word]
-        words = [word_row(sentence, other) for sentence in sentences for other in others]
-        write_table(settings.out / f"words_{word}.tsv", words)
+    for name, chosen in (("front", WORDS[:4]), ("back", WORDS[-4:])):
+        words = [word_row(sentence, word) for sentence in sentences for word in chosen]
+        write_table(settings.out / f"words_{name}.tsv", words)
 
 
 def cut_mouth(source: Path, target: Path) -> None:

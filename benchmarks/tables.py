@@ -67,7 +67,8 @@ def choose_recipe(settings: argparse.Namespace) -> Recipe:
     path = RECIPES / f"{settings.data}_{settings.model}_{TUNED[settings.data]}.yaml"
     options = ["--data.root", settings.root] if settings.root else []
     if settings.data.startswith("grid"):
-        options += ["--data.table.label", settings.word]
+        dense = f"runs/{name_data(settings)}_{settings.model}_dense"
+        options += ["--data.table.label", settings.word, "--model.weights", dense]
     if settings.data == "grid_cut":
         options += [f"--data.{part}.annotations=cut_{settings.word}.tsv" for part in PARTS]
     return read_recipe(path, options)

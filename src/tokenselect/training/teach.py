@@ -40,7 +40,7 @@ from tokenselect.training.saliency import (
 
 logger = logging.getLogger(__name__)
 
-TAUGHT_CLIPS, HELD_OUT_CLIPS = 4000, 1000  # of a run, at most
+TAUGHT_CLIPS, HELD_OUT_CLIPS = 1000, 1000  # of a run, at most
 TARGETS = ("choices", "saliency", "left-out")
 Shown = Shares | Tries
 EVENNESS = (0.0, 0.25, 0.5, 0.75, 1.0)
