@@ -74,7 +74,7 @@ def measure(
 ) -> str:
     """Count and time one model: the cells of its row."""
     dense = build().eval()
-    selecting = insert_selectors(build().eval(), options.plan)
+    selecting = insert_selectors(build().eval(), options.plan, scorer="paper")
     counts = [count_macs(model, *shape).gmacs for model in (dense, selecting)]
     row = f"{counts[0]:.1f} | {counts[1]:.1f} | {counts[0] / counts[1]:.2f}"
     if not options.repeats:

@@ -64,7 +64,12 @@ def main() -> None:
 def build_model(dense: str, *, plan: str | None, method: str) -> nn.Module:
     """Build MViT mini from the weights of a dense run."""
     return create_model(
-        "mvit_mini", plan=plan, method=method, num_classes=len(CLASS_NAMES), weights=dense
+        "mvit_mini",
+        plan=plan,
+        method=method,
+        scorer="paper",
+        num_classes=len(CLASS_NAMES),
+        weights=dense,
     )
 
 

@@ -17,6 +17,7 @@ from tokenselect.backbones.video_swin import (
 )
 from tokenselect.insertion import insert_selectors
 from tokenselect.plan import SelectionPlan
+from tokenselect.selectors.build import DEFAULT_SCORER
 from tokenselect.weights import fetch_public, load_weights, public_weights
 from tokenselect.weights.public import is_repository
 
@@ -45,7 +46,7 @@ def create_model(
     frames: int | None = None,
     size: int | tuple[int, int] | None = None,
     method: str = "stts",
-    scorer: str = "paper",
+    scorer: str = DEFAULT_SCORER,
     weights: str | Path | Mapping[str, Tensor] | None = None,
     **kwargs: Any,
 ) -> nn.Module:
@@ -58,7 +59,8 @@ def create_model(
         frames: frames of a clip; None for the model's own.
         size: side, or height and width, of a frame; None for the model's own.
         method: of selection; `insert_selectors` has more settings.
-        scorer: of the learned methods; "released" for the checkpoints of the paper's authors.
+        scorer: of the learned methods; "paper" reproduces the paper, "released" loads the
+            checkpoints of its authors.
         weights: the name of public ones, such as "kinetics400" (`tokenselect.weights.PUBLIC`); or
             a file, a run's folder or a state dict, of ours or of another framework. None leaves
             them random.

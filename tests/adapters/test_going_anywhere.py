@@ -28,7 +28,7 @@ def case(request) -> Case:
 
 
 def test_gradients_reach_every_parameter_and_the_scorers(case):
-    model = insert_selectors(case.build(), PLAN).train()
+    model = insert_selectors(case.build(), PLAN, scorer="paper").train()
     logits_of(model(case.video())).square().sum().backward()
     used = [(n, p) for n, p in model.named_parameters() if ".predictor." not in n]
     assert [name for name, parameter in used if parameter.grad is None] == []

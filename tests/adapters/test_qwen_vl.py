@@ -154,7 +154,7 @@ def test_beams_share_the_shorter_prompt(host):
 
 def test_gradients_of_the_answer_reach_the_selectors(host):
     model, inputs = QWENS[host](), prompts(host=host)
-    insert_selectors(model, "T0_0.5-S2_0.5-S4_0.5", tokenwise=True).train()
+    insert_selectors(model, "T0_0.5-S2_0.5-S4_0.5", scorer="paper", tokenwise=True).train()
     model(**inputs, labels=inputs["input_ids"]).loss.backward()
     for site in ("T0", "S2", "S4"):
         assert model.token_selectors[site].scoring.network.local.weight.grad.abs().max() > 0

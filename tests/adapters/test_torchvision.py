@@ -88,5 +88,5 @@ def test_the_full_size_costs_what_the_page_on_adapters_says(name, dense, selecte
     with torch.device("meta"):
         model = getattr(library, name)()
     assert count_macs(model, 1, 3, 16, 224, 224).gmacs == pytest.approx(dense, abs=0.05)
-    insert_selectors(model, "T0_0.6-S4_0.9")
+    insert_selectors(model, "T0_0.6-S4_0.9", scorer="paper")
     assert count_macs(model, 1, 3, 16, 224, 224).gmacs == pytest.approx(selected, abs=0.05)

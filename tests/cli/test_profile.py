@@ -11,7 +11,7 @@ def test_json_has_the_promised_keys(capsys):
     assert {"params", "gmacs", "gmacs_total", "selector_gmacs", "tokens"} <= set(costs)
     assert costs["gmacs_total"] == pytest.approx(5 * costs["gmacs"])
     assert costs["tokens"][0] == 1 + 5 * 16 * 16
-    assert 0 < costs["selector_gmacs"] < 0.01 * costs["gmacs"] < 0.01 * costs["gmacs_dense"]
+    assert 0 < costs["selector_gmacs"] < 0.02 * costs["gmacs"] < 0.02 * costs["gmacs_dense"]
     assert costs["latency_ms"] > 0
 
 

@@ -200,7 +200,7 @@ def test_a_variant_changes_the_recipe_and_the_key(tmp_path):
 def test_the_scorer_counts_only_where_there_is_one(tmp_path):
     lines = cross(["T0_0.5"], ["stts-exact", "uniform"])
     _, before = plan_trials(tiny_comparison(tmp_path, lines))
-    variants = {"other": {"model.scorer": "from-uniform"}}
+    variants = {"other": {"model.scorer": "released"}}
     changed = cross(["T0_0.5"], ["stts-exact", "uniform"], variants)
     _, after = plan_trials(tiny_comparison(tmp_path, changed))
     learned, uniform = (

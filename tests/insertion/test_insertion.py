@@ -35,7 +35,7 @@ def video():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_reach_the_scorers_of_a_joint_plan(name, video):
-    model = build(name).train()
+    model = build(name, scorer="paper").train()
     model(video).square().sum().backward()
     for site in ("T0", "S4"):
         network = model.token_selectors[site].scoring.network
@@ -53,7 +53,7 @@ def test_every_parameter_gets_a_gradient(name, plan, video):
 @torch.no_grad()
 @pytest.mark.parametrize("name", MODELS)
 def test_a_deep_copy_runs_its_own_selectors(name, video):
-    model = build(name)
+    model = build(name, scorer="paper")
     twin = copy.deepcopy(model)
     assert torch.equal(twin(video), model(video))
     twin.token_selectors["T0"].scoring.network.local.weight.neg_()

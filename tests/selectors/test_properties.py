@@ -32,7 +32,7 @@ def clip_of(scores: list[int]) -> TokenGrid:
 
 
 def select_frames(grid: TokenGrid, keep: int, shift: float = 0.0) -> TokenGrid:
-    selector = build_selector(Site("T", 0, count=keep), channels=C).eval()
+    selector = build_selector(Site("T", 0, count=keep), channels=C, scorer="paper").eval()
     selector.scoring.network = FirstChannel(shift)
     return selector(grid)
 

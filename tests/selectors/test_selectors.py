@@ -24,7 +24,7 @@ def make_grid(patches, num_prefix=1):
 
 
 def make_selector(site, **settings):
-    selector = build_selector(site, channels=C, **settings)
+    selector = build_selector(site, channels=C, **{"scorer": "paper", **settings})
     if isinstance(selector.scoring, LearnedScoring):
         selector.scoring.network = FirstChannel()
     return selector.eval()
@@ -111,7 +111,7 @@ def test_little_noise_in_training_is_hard_selection(site, settings, method):
 def test_gradients_reach_every_parameter_that_can_move_a_choice(site, settings):
     """All but those that shift every score alike, which the rescaling takes out (see `Scorer`)."""
     torch.manual_seed(0)
-    selector = build_selector(site, channels=C, **settings).train()
+    selector = build_selector(site, channels=C, **{"scorer": "paper", **settings}).train()
     kept = selector(make_grid(torch.randn(3, T, H, W, C)))
     (kept.patches * torch.randn_like(kept.patches)).sum().backward()
     for name, parameter in selector.named_parameters():
@@ -125,7 +125,7 @@ def test_gradients_reach_every_parameter_that_can_move_a_choice(site, settings):
 def test_the_global_half_of_the_papers_scorer_moves_no_choice():
     torch.manual_seed(0)
     grid = make_grid(torch.randn(3, T, H, W, C))
-    selector = build_selector(Site("T", 0, 3), channels=C)
+    selector = build_selector(Site("T", 0, 3), channels=C, scorer="paper")
     before = selector.scoring.score_frames(grid, keep=3)
     with torch.no_grad():
         selector.scoring.network.score.weight[:, C // 2 :] += 3.0
@@ -136,7 +136,7 @@ def test_the_global_half_of_the_papers_scorer_moves_no_choice():
 def test_frames_are_scored_alike_wherever_they_stand():
     """A permutation of the frames permutes the scores and leaves the kept set alone."""
     torch.manual_seed(0)
-    selector = build_selector(Site("T", 0, 3), channels=C).eval()
+    selector = build_selector(Site("T", 0, 3), channels=C, scorer="paper").eval()
     patches = torch.randn(2, T, H, W, C)
     order = torch.randperm(T)
     scores = selector.scoring.score_frames(make_grid(patches), keep=3)

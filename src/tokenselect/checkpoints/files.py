@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 from tokenselect.checkpoints.model import (
     ModelInfo,
@@ -29,6 +29,7 @@ from tokenselect.checkpoints.model import (
 from tokenselect.data.labels import read_class_names
 from tokenselect.models import create_model, find_weights, list_models
 from tokenselect.plan import SELECTORS
+from tokenselect.selectors.build import DEFAULT_SCORER
 from tokenselect.weights import load_weights, public_weights, read_weights
 from tokenselect.weights.files import WEIGHTS
 from tokenselect.weights.formats import convert, is_scorer
@@ -147,7 +148,7 @@ def _load_named(
     with torch.device("meta"):
         count = len(convert(state, create_model(name))[1]["classifier.bias"])
     model = create_model(name, num_classes=count, size=size)
-    scorer = "released" if any(map(is_scorer, state)) else "paper"
+    scorer = find_scorer(state)
     info = _named_info(model, method=method or "stts", scorer=scorer)
     select(model, plan, info)  # first, since the authors' scorers are named by the model's sites
     initial = load_weights(model, state, title=str(weights)).initial
@@ -155,6 +156,14 @@ def _load_named(
     names = dict(enumerate(metadata.get("class_names") or info.class_names))
     model.info = replace(info, id2label=names, trained=trained or None)  # type: ignore[assignment]
     return model
+
+
+def find_scorer(state: Mapping[str, Tensor]) -> str:
+    """Tell from the names of weights which scorer they are of, or the default for dense ones."""
+    if any(map(is_scorer, state)):
+        return "released"
+    is_papers = any(".scoring.network.local." in name for name in state)
+    return "paper" if is_papers else DEFAULT_SCORER
 
 
 def _named_info(model: nn.Module, *, notes: tuple[str, ...] = (), **selection: str) -> ModelInfo:

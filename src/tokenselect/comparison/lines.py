@@ -118,7 +118,7 @@ def default_recipe(dataset: str) -> Recipe:
     return Recipe(
         name="comparison",
         data=data,
-        model=ModelRecipe(name="mvit_mini", scorer="from-uniform"),
+        model=ModelRecipe(name="mvit_mini"),
         augmentation=augmentation,
         schedule=schedule,
     )

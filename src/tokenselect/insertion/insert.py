@@ -15,7 +15,7 @@ from tokenselect.insertion.grids import BlockGrid, follow_grids
 from tokenselect.ops.anchors import Pair
 from tokenselect.plan import CHILD, THW, SelectionPlan, Site
 from tokenselect.selectors import Selector, build_selector
-from tokenselect.selectors.build import old_name_of
+from tokenselect.selectors.build import DEFAULT_SCORER, old_name_of
 
 
 class AttentionProbe:
@@ -154,7 +154,7 @@ def insert_selectors(
     plan: SelectionPlan | str,
     *,
     method: str = "stts",
-    scorer: str = "paper",
+    scorer: str = DEFAULT_SCORER,
     sigma: float = 0.1,
     num_samples: int = 500,
     stride: Pair | None = None,
@@ -172,8 +172,8 @@ def insert_selectors(
             them.
         plan: what to keep before which block, for example "T0_0.6-S4_0.9".
         method: how candidates are scored and trained; `tokenselect.selectors.METHODS` lists them.
-        scorer: "paper", "anchor-features", "released", "from-uniform" or "taught"; see
-            `build_selector`.
+        scorer: "from-uniform", which begins as uniform selection, "taught", "paper", "released" or
+            "anchor-features"; see `build_selector`.
         sigma: noise of the smoothed Top-K to begin with.
         num_samples: perturbations, where they are sampled.
         stride: rows and columns between anchors; None for half the free room.

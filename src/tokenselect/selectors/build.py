@@ -52,6 +52,7 @@ UNLEARNED: dict[str, Callable[[], Scoring]] = {
 CLIP_WIDE = ("rlt", "evs", "diversity", "text")  # loose tokens of the clip, where blocks allow it
 WITHOUT_PARAMETERS = (*UNLEARNED, "merge")
 METHODS = (*LEARNED, "gumbel", "static", *WITHOUT_PARAMETERS)
+DEFAULT_SCORER = "from-uniform"
 SCORERS = ("paper", "anchor-features", "released", "from-uniform", "taught")
 
 
@@ -60,7 +61,7 @@ def build_selector(
     *,
     channels: int,
     method: str = "stts",
-    scorer: str = "paper",
+    scorer: str = DEFAULT_SCORER,
     sigma: float = 0.1,  # section 4.1
     num_samples: int = 500,  # section 3.2
     stride: Pair | None = None,
@@ -75,10 +76,11 @@ def build_selector(
         site: what to select and how much to keep.
         channels: width of the tokens there.
         method: one of `METHODS`.
-        scorer: of the learned methods: the paper's; "anchor-features", which scores anchors by
-            their average features (Table 6); "released", as in the authors' code;
-            "from-uniform", their network on top of uniform selection, which it begins as; or
-            "taught", which sees motion and neighbouring frames and can be taught by a dense model.
+        scorer: of the learned methods: "from-uniform", the network of the authors' code on top of
+            uniform selection, which it begins as; "taught", which sees motion and neighbouring
+            frames and can be taught by a dense model. To reproduce the paper: "paper", its text;
+            "released", the authors' code; "anchor-features", which scores anchors by their average
+            features (Table 6).
         sigma: noise of the smoothed Top-K to begin with.
         num_samples: perturbations, where they are sampled.
         stride: α, rows and columns between anchors; None for half the free room.

@@ -73,13 +73,14 @@ class ReleasedScorer(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
+        half, quarter = max(1, channels // 2), max(1, channels // 4)
         self.embed = nn.Sequential(nn.LayerNorm(channels), nn.Linear(channels, channels), nn.GELU())
         self.score = nn.Sequential(
-            nn.Linear(channels, channels // 2),
+            nn.Linear(channels, half),
             nn.GELU(),
-            nn.Linear(channels // 2, channels // 4),
+            nn.Linear(half, quarter),
             nn.GELU(),
-            nn.Linear(channels // 4, 1),
+            nn.Linear(quarter, 1),
         )
 
     def forward(self, candidates: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tokenselect.data import TableLayout
+from tokenselect.selectors.build import DEFAULT_SCORER
 
 
 def check_range(
@@ -111,8 +112,8 @@ class ModelRecipe:
         budgets: plans that "any" draws from, the first being the one that is validated; empty takes
             `tokenselect.training.learner.DEFAULT`.
         method: "stts" or a baseline; `tokenselect.selectors.METHODS` lists them.
-        scorer: "paper", "anchor-features", "released", "from-uniform" (uniform selection with a
-            learnt change) or "taught" (which `tokenselect teach` can fit to a dense model).
+        scorer: "from-uniform" (uniform selection with a learnt change), "taught" (which
+            `tokenselect teach` can fit to a dense model), "paper", "released" or "anchor-features".
         tokenwise: select patches one by one instead of regions (paper, Table 6).
         weights: to start from: a run's folder, a file of ours or of another framework, or the name
             of public ones. Dense ones serve every plan, and a classifier of other classes is left
@@ -125,7 +126,7 @@ class ModelRecipe:
     plan: str = "dense"
     budgets: tuple[str, ...] = ()
     method: str = "stts"
-    scorer: str = "paper"
+    scorer: str = DEFAULT_SCORER
     tokenwise: bool = False
     weights: str | None = None
     activation_checkpointing: bool = False
