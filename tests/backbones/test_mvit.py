@@ -8,6 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from tokenselect.backbones.mvit import MViT, mvit_b16, mvit_b16_32x3, mvit_mini
+from tokenselect.backbones.mvit.weights import resize_tables
 
 
 def micro(**changes) -> MViT:
@@ -73,7 +74,7 @@ def test_a_block_works_from_the_grid_it_is_given():
 
 def test_position_tables_are_used_as_they_are_on_their_own_grid():
     positions = micro().positions
-    space, time = positions.tables((4, 8, 6))
+    space, time = resize_tables(positions.space, positions.time, (4, 8, 6))
     assert space is positions.space
     assert time is positions.time
 
@@ -84,7 +85,7 @@ def test_position_tables_of_another_grid_keep_their_axes():
         positions.space[..., 0] = torch.arange(8.0)[:, None]
         positions.space[..., 1] = torch.arange(6.0)
         positions.time[..., 0] = torch.arange(4.0)
-    space, time = positions.tables((2, 4, 3))
+    space, time = resize_tables(positions.space, positions.time, (2, 4, 3))
     torch.testing.assert_close(space[:, 0, 0], torch.tensor([0.5, 2.5, 4.5, 6.5]))
     torch.testing.assert_close(space[0, :, 1], torch.tensor([0.5, 2.5, 4.5]))
     torch.testing.assert_close(time[:, 0], torch.tensor([0.5, 2.5]))

@@ -48,15 +48,16 @@ def init_linear(module: nn.Module) -> None:
             nn.init.zeros_(module.bias)
 
 
-def init_carrying(layer: nn.Module | None) -> None:
-    """Start a linear layer that the tokens themselves go through, not a branch beside them.
+def init_carrying(*layers: nn.Module | None) -> None:
+    """Start linear layers that the tokens themselves go through, not a branch beside them.
 
-    It keeps their size. At the usual 0.02 a narrow model shrinks them at every stage (16 channels:
+    They keep their size. At the usual 0.02 a narrow model shrinks them at every stage (16 channels:
     to 0.08), and the norms behind blow the gradients up by as much: a small MViT then stays at
     chance for thousands of clips.
     """
-    if isinstance(layer, nn.Linear):
-        nn.init.trunc_normal_(layer.weight, std=layer.in_features**-0.5)
+    for layer in layers:
+        if isinstance(layer, nn.Linear):
+            nn.init.trunc_normal_(layer.weight, std=layer.in_features**-0.5)
 
 
 def check_video(video: Tensor) -> None:

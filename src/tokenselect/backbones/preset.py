@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable
 from inspect import Parameter, Signature
 from typing import Any, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
+from tokenselect.backbones.layers import init_linear
+from tokenselect.grid import TokenGrid
 from tokenselect.plan import CHILD, SelectionPlan
 
 
@@ -55,6 +58,7 @@ class Backbone(nn.Module):
     default_input: tuple[int, int, int]
     settings: dict[str, Any] | None = None
     info: Any = None
+    blocks: nn.ModuleList
 
     model = _as_in_0_1("model", "load_model returns the model itself", lambda model: model)
     class_names = _as_in_0_1(
@@ -62,6 +66,28 @@ class Backbone(nn.Module):
     )
     metadata = _as_in_0_1("metadata", "use model.info.metadata", _metadata_of)
     plan = _as_in_0_1("plan", "use tokenselect.plan_of(model)", _plan_of)
+
+    @abstractmethod
+    def embed(self, video: Tensor) -> TokenGrid:
+        """Turn (b, 3, frames, height, width) clips into tokens."""
+
+    @abstractmethod
+    def head(self, grid: TokenGrid) -> Tensor:
+        """Map the last block's tokens to (b, num_classes) logits."""
+
+    def forward(self, video: Tensor) -> Tensor:
+        """Map (b, 3, frames, height, width) clips to (b, num_classes) logits."""
+        grid = self.embed(video)
+        for block in self.blocks:
+            grid = block(grid)
+        return self.head(grid)
+
+    def add_head(self, channels: int, num_classes: int, *, dropout: float, eps: float) -> None:
+        """Add norm and classifier, and start all linear layers."""
+        self.norm = nn.LayerNorm(channels, eps=eps)
+        self.dropout = nn.Dropout(dropout)
+        self.classifier = nn.Linear(channels, num_classes)
+        self.apply(init_linear)
 
 
 B = TypeVar("B", bound=Backbone)

@@ -42,7 +42,11 @@ def count_macs(model: nn.Module, *shape: int) -> MacCount:
         model: left as it is; a copy without values is run.
         shape: of the input, batch first.
     """
-    shadow = copy.deepcopy(model, _meta_memo(model)).eval()
+    parameters = {
+        id(p): nn.Parameter(p.to("meta"), requires_grad=p.requires_grad) for p in model.parameters()
+    }
+    buffers = {id(buffer): buffer.to("meta") for buffer in model.buffers()}
+    shadow = copy.deepcopy(model, {**parameters, **buffers}).eval()  # no weights are copied
     root = type(shadow).__name__
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         shadow(torch.empty(shape, device="meta"))
@@ -52,18 +56,6 @@ def count_macs(model: nn.Module, *shape: int) -> MacCount:
         if name != "Global"
     }
     return MacCount(counter.get_total_flops() // 2, by_module)
-
-
-def _meta_memo(model: nn.Module) -> dict[int, object]:
-    """Make a deep copy's memo that replaces every tensor by its shape: no weights are copied."""
-    memo: dict[int, object] = {}
-    for parameter in model.parameters():
-        memo[id(parameter)] = nn.Parameter(
-            parameter.to("meta"), requires_grad=parameter.requires_grad
-        )
-    for buffer in model.buffers():
-        memo[id(buffer)] = buffer.to("meta")
-    return memo
 
 
 class Timing(float):
@@ -148,25 +140,17 @@ def layer_costs(model: nn.Module, grids: list[THW], shape: tuple[int, ...]) -> l
     counted = count_macs(model, *shape)
     blocks = adapter_of(model).blocks(model)
     names = {id(module): name for name, module in model.named_modules()}
-    sites = _sites_before_blocks(model)
+    selectors = selectors_of(model)
     inside = []
     for index, (block, thw) in enumerate(zip(blocks, grids, strict=True)):
         macs = counted.by_module.get(names[id(block)], 0)
-        for site in sites.get(index, []):
-            of_site = counted.by_module.get(f"{SELECTORS}{site}", 0)
-            inside.append(Layer(site, of_site / 1e9))
+        for site in () if selectors is None else selectors.plan.before(index):
+            of_site = counted.by_module.get(f"{SELECTORS}{site.label}", 0)
+            inside.append(Layer(site.label, of_site / 1e9))
             macs -= of_site  # its hook runs inside the block's call
         inside.append(Layer(f"block {index}", macs / 1e9, thw))
     rest = counted.gmacs - sum(layer.gmacs for layer in inside)
     return [Layer("embedding, head", rest), *inside]
-
-
-def _sites_before_blocks(model: nn.Module) -> dict[int, list[str]]:
-    sites: dict[int, list[str]] = {}
-    selectors = selectors_of(model)
-    for site in selectors.plan if selectors is not None else ():
-        sites.setdefault(site.block, []).append(site.label)
-    return sites
 
 
 def time_forwards(

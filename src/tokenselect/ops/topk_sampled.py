@@ -141,32 +141,14 @@ def _hard_worth(grad: Tensor, scores: Tensor) -> Tensor:
 
 
 @sampled_indicator.register_fake
-def _(
-    scores: Tensor,
-    sigma: Tensor,
-    seed: Tensor,
-    k: int,
-    num_samples: int,
-    antithetic: bool,
-    control_variate: bool,
-    only_diagonal: bool,
-) -> tuple[Tensor, Tensor]:
+def _(scores: Tensor, _: Tensor, __: Tensor, k: int, num_samples: int, *options: bool) -> Any:
     num_rows, num_candidates = scores.shape
     kept = scores.new_empty((num_rows, k, num_samples), dtype=torch.int32)
     return scores.new_empty(num_rows, k, num_candidates), kept
 
 
 @sampled_gradient.register_fake
-def _(
-    grad: Tensor,
-    scores: Tensor,
-    sigma: Tensor,
-    seed: Tensor,
-    kept: Tensor,
-    antithetic: bool,
-    control_variate: bool,
-    only_diagonal: bool,
-) -> Tensor:
+def _(grad: Tensor, scores: Tensor, *others: Any) -> Tensor:
     return scores.new_empty(scores.shape)
 
 

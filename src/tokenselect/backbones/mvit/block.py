@@ -163,15 +163,8 @@ class PooledAttention(nn.Module):
 class Block(nn.Module):
     """Pool and mix tokens, then transform each; the grid it works on is the one that comes in.
 
-    Args:
-        channels: channels of the tokens that come in.
-        out_channels: channels of the tokens that leave, changed in the MLP.
-        num_heads: heads of the attention.
-        q_stride: pooling steps of the queries and of the skip path, hence of the output.
-        kv_stride: pooling steps of the keys and values.
-        kernel: sides of the pooling kernels, odd.
-        mlp_ratio: hidden channels of the MLP, as a multiple of `channels`.
-        drop_path: chance of leaving a branch out in training.
+    The arguments are as in `PooledAttention` and `MViT`. The skip path is pooled as the queries
+    are, and the MLP changes the channels to `out_channels`.
     """
 
     def __init__(

@@ -41,17 +41,7 @@ def convolve_tokens(tokens: Tensor, weight: Tensor, *, thw: THW, stride: THW) ->
 
 
 def call_on_tokens(layer: nn.Module, tokens: Tensor, *, thw: THW, channels: int) -> Tensor:
-    """Call a layer of (b, channels, t, h, w) volumes on the patches of every head.
-
-    Args:
-        layer: gives a volume of the same channels.
-        tokens: (b, p + t·h·w, heads·channels).
-        thw: grid of the patches.
-        channels: of one head.
-
-    Returns:
-        (b, p + t'·h'·w', heads·channels).
-    """
+    """Call a layer of (b, channels, t, h, w) volumes on each head's patches of (b, n, c) tokens."""
     p = tokens.shape[1] - math.prod(thw)
     heads = tokens[:, p:].unflatten(2, (-1, channels)).unflatten(1, thw)
     pooled = layer(heads.permute(0, 4, 5, 1, 2, 3).flatten(0, 1))  # (b·heads, channels, t', …)
@@ -127,13 +117,7 @@ def _fill_input_gradient(
 
 
 def _phases(side: int, reach: int, step: int) -> list[_Phase]:
-    """List the phases of an axis that meet any tap.
-
-    Args:
-        side: places of the axis before pooling.
-        reach: taps of the kernel.
-        step: stride of the pooling.
-    """
+    """List the phases of an axis of `side` places that meet any of the kernel's `reach` taps."""
     phases = []
     for phase in range(min(step, side)):
         ahead, first = divmod(phase + reach // 2, step)
@@ -185,13 +169,7 @@ def _to_frames(volume: Tensor) -> Tensor:
 
 
 def keep_read(tokens: Tensor, *, thw: THW, kernel: THW, stride: THW) -> tuple[Tensor, THW, THW]:
-    """Drop the patches that no window of a pooling covers.
-
-    Args:
-        tokens: (b, p + t·h·w, c).
-        thw: grid of the patches.
-        kernel: sides of the pooling's windows, odd.
-        stride: steps between them.
+    """Drop the patches of (b, p + t·h·w, c) tokens that no window of a pooling covers.
 
     Returns:
         The remaining tokens, their grid, and the stride that pools them to the same result.

@@ -14,9 +14,10 @@ from tokenselect.backbones.fast_cpu import (
     is_cpu_inference,
     is_untouched,
 )
-from tokenselect.backbones.layers import check_video, init_carrying, init_linear
+from tokenselect.backbones.layers import check_video, init_carrying
 from tokenselect.backbones.mvit.block import Block
 from tokenselect.backbones.mvit.convolution import THW
+from tokenselect.backbones.mvit.weights import resize_tables
 from tokenselect.backbones.preset import Backbone, preset
 from tokenselect.grid import TokenGrid
 
@@ -45,7 +46,7 @@ class Positions(nn.Module):
     def forward(self, patches: Tensor, *, out: Tensor | None = None) -> Tensor:
         """Turn (b, t, h, w, c) patches into (b, 1 + t·h·w, c) tokens; `out` takes them."""
         t, h, w = patches.shape[1:4]
-        space, time = self.tables((t, h, w))
+        space, time = resize_tables(self.space, self.time, (t, h, w))
         first = self.class_token + self.class_position
         if out is None:
             patches = patches + (space + time[:, None, None])
@@ -54,18 +55,6 @@ class Positions(nn.Module):
         places = out[:, 1:].unflatten(1, (t, h, w))
         torch.add(patches, space, out=places).add_(time[:, None, None])
         return out
-
-    def tables(self, thw: THW) -> tuple[Tensor, Tensor]:
-        """Return the (h, w, c) and (t, c) tables of a grid of size `thw`."""
-        t, h, w = thw
-        space: Tensor = self.space
-        time: Tensor = self.time
-        if space.shape[:2] != (h, w):
-            image = F.interpolate(space.permute(2, 0, 1)[None], size=(h, w), mode="bilinear")
-            space = image[0].permute(1, 2, 0)
-        if time.shape[0] != t:
-            time = F.interpolate(time.t()[None], size=t, mode="linear")[0].t()
-        return space, time
 
 
 class MViT(Backbone):
@@ -112,7 +101,9 @@ class MViT(Backbone):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        _check_stages(q_strides, depth)
+        outside = [index for index in q_strides if not 0 < index < depth]
+        if outside:
+            raise ValueError(f"q_strides must name blocks from 1 to {depth - 1}, got {outside}")
         kt, kh, kw = patch_kernel
         padding = (kt // 2, kh // 2, kw // 2)
         self.patch_kernel = patch_kernel
@@ -140,20 +131,8 @@ class MViT(Backbone):
             )
             self.blocks.append(block)
             channels = out_channels
-        self.norm = nn.LayerNorm(channels, eps=1e-6)
-        self.dropout = nn.Dropout(dropout)
-        self.classifier = nn.Linear(channels, num_classes)
-        self.apply(init_linear)
-        for module in self.modules():
-            if isinstance(module, Block):
-                init_carrying(module.widen)
-
-    def forward(self, video: Tensor) -> Tensor:
-        """Map (b, 3, frames, height, width) clips to (b, num_classes) logits."""
-        grid = self.embed(video)
-        for block in self.blocks:
-            grid = block(grid)
-        return self.head(grid)
+        self.add_head(channels, num_classes, dropout=dropout, eps=1e-6)
+        init_carrying(*(block.widen for block in self.blocks))  # type: ignore[arg-type]
 
     def embed(self, video: Tensor) -> TokenGrid:
         """Turn (b, 3, frames, height, width) clips into tokens that carry their places."""
@@ -200,12 +179,6 @@ def divide_stride(kv_stride: THW, q_stride: THW) -> THW:
     """Divide a stride by another, never below 1."""
     t, h, w = (max(kv // q, 1) for kv, q in zip(kv_stride, q_stride, strict=True))
     return t, h, w
-
-
-def _check_stages(q_strides: Mapping[int, THW], depth: int) -> None:
-    outside = [index for index in q_strides if not 0 < index < depth]
-    if outside:
-        raise ValueError(f"q_strides must name blocks from 1 to {depth - 1}, got {outside}")
 
 
 @preset(num_classes=400, frames=16, size=224, drop_path=0.2, dropout=0.5)

@@ -11,6 +11,14 @@ from tokenselect.backbones.mvit.convolution import THW
 
 Renaming = Sequence[tuple[str, str]]
 
+BLOCKS: Renaming = [  # alike in both; what comes before has named what differs
+    (r"^(blocks\.\d+)\.norm1\.", r"\1.norm_attention."),
+    (r"^(blocks\.\d+)\.norm2\.", r"\1.norm_mlp."),
+    (r"^(blocks\.\d+)\.proj(?:ect)?\.", r"\1.widen."),
+    (r"^(blocks\.\d+)\.attn\.", r"\1.attention."),
+    (r"^(blocks\.\d+)\.mlp\.(?:0|fc1)\.", r"\1.mlp.expand."),
+    (r"^(blocks\.\d+)\.mlp\.(?:3|fc2)\.", r"\1.mlp.contract."),
+]
 TORCHVISION: Renaming = [
     (r"^conv_proj\.", "patch."),
     (r"^pos_encoding\.class_token$", "positions.class_token"),
@@ -18,15 +26,10 @@ TORCHVISION: Renaming = [
     (r"^pos_encoding\.spatial_pos$", "positions.space"),
     (r"^pos_encoding\.temporal_pos$", "positions.time"),
     (r"^head\.1\.", "classifier."),
-    (r"^(blocks\.\d+)\.norm1\.", r"\1.norm_attention."),
-    (r"^(blocks\.\d+)\.norm2\.", r"\1.norm_mlp."),
-    (r"^(blocks\.\d+)\.project\.", r"\1.widen."),
     (r"^(blocks\.\d+)\.attn\.project\.0\.", r"\1.project."),
     (r"^(blocks\.\d+)\.attn\.(pool_[qkv])\.pool\.", r"\1.attention.\2.conv."),
     (r"^(blocks\.\d+)\.attn\.(pool_[qkv])\.norm_act\.0\.", r"\1.attention.\2.norm."),
-    (r"^(blocks\.\d+)\.attn\.", r"\1.attention."),
-    (r"^(blocks\.\d+)\.mlp\.0\.", r"\1.mlp.expand."),
-    (r"^(blocks\.\d+)\.mlp\.3\.", r"\1.mlp.contract."),
+    *BLOCKS,
 ]
 SLOWFAST: Renaming = [
     (r"^patch_embed\.(?:proj|patch_model)\.", "patch."),
@@ -36,17 +39,12 @@ SLOWFAST: Renaming = [
     (r"^(?:cls_positional_encoding\.)?pos_embed_temporal$", "positions.time"),
     (r"^norm_embed\.", "norm."),
     (r"^head\.proj(?:ection)?\.", "classifier."),
-    (r"^(blocks\.\d+)\.norm1\.", r"\1.norm_attention."),
-    (r"^(blocks\.\d+)\.norm2\.", r"\1.norm_mlp."),
-    (r"^(blocks\.\d+)\.proj\.", r"\1.widen."),
     (r"^(blocks\.\d+)\.attn\.proj\.", r"\1.project."),
-    (r"^(blocks\.\d+)\.attn\.(pool_[qkv])\.", r"\1.attention.\2.conv."),
     (r"^(blocks\.\d+)\.attn\.norm_([qkv])\.", r"\1.attention.pool_\2.norm."),
     (r"^(blocks\.\d+)\.attn\._attention_(pool_[qkv])\.pool\.", r"\1.attention.\2.conv."),
     (r"^(blocks\.\d+)\.attn\._attention_(pool_[qkv])\.norm\.", r"\1.attention.\2.norm."),
-    (r"^(blocks\.\d+)\.attn\.", r"\1.attention."),
-    (r"^(blocks\.\d+)\.mlp\.fc1\.", r"\1.mlp.expand."),
-    (r"^(blocks\.\d+)\.mlp\.fc2\.", r"\1.mlp.contract."),
+    (r"^(blocks\.\d+)\.attn\.(pool_[qkv])\.", r"\1.attention.\2.conv."),
+    *BLOCKS,
 ]
 
 
@@ -60,8 +58,7 @@ def from_torchvision(
         grid_size: rows and columns of its table of space, which it keeps flat;
             None for a square.
     """
-    renamed = {_rename(name, TORCHVISION): tensor for name, tensor in state.items()}
-    return _shape_tables(_split_qkv(renamed), grid_size)
+    return _convert(state, TORCHVISION, grid_size)
 
 
 def from_slowfast(
@@ -74,25 +71,43 @@ def from_slowfast(
 
     Args:
         state: its state dict.
-        grid_size: rows and columns of its table of space, which it keeps flat;
-            None for a square.
+        grid_size: as in `from_torchvision`.
     """
-    renamed = {_rename(name, SLOWFAST): tensor for name, tensor in state.items()}
-    return _shape_tables(_split_qkv(renamed), grid_size)
+    return _convert(state, SLOWFAST, grid_size)
 
 
 def resize_positions(state: Mapping[str, Tensor], *, thw: THW) -> dict[str, Tensor]:
     """Interpolate the tables of space and time to a grid of size `thw`."""
-    resized = dict(state)
+    if not {"positions.space", "positions.time"} <= state.keys():
+        return dict(state)
+    space, time = resize_tables(state["positions.space"], state["positions.time"], thw)
+    return {**state, "positions.space": space.contiguous(), "positions.time": time.contiguous()}
+
+
+def resize_tables(space: Tensor, time: Tensor, thw: THW) -> tuple[Tensor, Tensor]:
+    """Interpolate (h, w, c) and (t, c) tables to a grid of size `thw`; fitting ones stay."""
     t, h, w = thw
-    space, time = state.get("positions.space"), state.get("positions.time")
-    if space is not None and space.shape[:2] != (h, w):
+    if space.shape[:2] != (h, w):
         image = F.interpolate(space.permute(2, 0, 1)[None], size=(h, w), mode="bilinear")
-        resized["positions.space"] = image[0].permute(1, 2, 0).contiguous()
-    if time is not None and time.shape[0] != t:
-        line = F.interpolate(time.t()[None], size=t, mode="linear")
-        resized["positions.time"] = line[0].t().contiguous()
-    return resized
+        space = image[0].permute(1, 2, 0)
+    if time.shape[0] != t:
+        time = F.interpolate(time.t()[None], size=t, mode="linear")[0].t()
+    return space, time
+
+
+def _convert(
+    state: Mapping[str, Tensor], renaming: Renaming, grid_size: tuple[int, int] | None
+) -> dict[str, Tensor]:
+    """Rename, take one projection to queries, keys and values apart, and shape the tables."""
+    ours: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        name = _rename(name, renaming)
+        if ".attention.qkv." not in name:
+            ours[name] = tensor
+            continue
+        for letter, part in zip("qkv", tensor.chunk(3), strict=True):
+            ours[name.replace(".qkv.", f".{letter}.")] = part
+    return _shape_tables(ours, grid_size)
 
 
 def _rename(name: str, renaming: Renaming) -> str:
@@ -101,18 +116,6 @@ def _rename(name: str, renaming: Renaming) -> str:
         if count:
             break
     return name
-
-
-def _split_qkv(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Take one projection to queries, keys and values apart, as ours are."""
-    split: dict[str, Tensor] = {}
-    for name, tensor in state.items():
-        if ".attention.qkv." not in name:
-            split[name] = tensor
-            continue
-        for letter, part in zip("qkv", tensor.chunk(3), strict=True):
-            split[name.replace(".qkv.", f".{letter}.")] = part
-    return split
 
 
 def _shape_tables(state: dict[str, Tensor], grid_size: tuple[int, int] | None) -> dict[str, Tensor]:

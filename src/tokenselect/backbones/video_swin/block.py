@@ -172,17 +172,8 @@ def merged_thw(thw: THW) -> THW:
 class Block(nn.Module):
     """Mix the tokens of each window, then transform each token.
 
-    Its windows follow from the grid that comes in: a selector may have made it smaller.
-
-    Args:
-        channels: channels of the tokens that come in.
-        num_heads: heads of the attention.
-        window: largest sides of a window.
-        is_shifted: move the windows by half a window.
-        merges: end with patch merging, as the last block of a stage does.
-        fit_windows: fit the windows to the grid rather than pad the grid to whole windows.
-        mlp_ratio: hidden channels of the MLP, as a multiple of `channels`.
-        drop_path: chance of leaving a branch out in training.
+    Its windows follow from the grid that comes in: a selector may have made it smaller. The
+    arguments are as in `WindowAttention` and `VideoSwin`; the last block of a stage `merges`.
     """
 
     def __init__(

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from tokenselect.backbones.layers import check_video, init_carrying, init_linear
+from tokenselect.backbones.layers import check_video, init_carrying
 from tokenselect.backbones.preset import Backbone, preset
-from tokenselect.backbones.video_swin.block import Block, PatchMerging
+from tokenselect.backbones.video_swin.block import Block
 from tokenselect.backbones.video_swin.windows import THW
 from tokenselect.grid import TokenGrid
 
@@ -101,20 +101,9 @@ class VideoSwin(Backbone):
                 )
                 self.blocks.append(block)
         channels = channels * 2 ** (len(depths) - 1)
-        self.norm = nn.LayerNorm(channels)
-        self.dropout = nn.Dropout(dropout)
-        self.classifier = nn.Linear(channels, num_classes)
-        self.apply(init_linear)
-        for module in self.modules():
-            if isinstance(module, PatchMerging):
-                init_carrying(module.reduce)
-
-    def forward(self, video: Tensor) -> Tensor:
-        """Map (b, 3, frames, height, width) clips to (b, num_classes) logits."""
-        grid = self.embed(video)
-        for block in self.blocks:
-            grid = block(grid)
-        return self.head(grid)
+        self.add_head(channels, num_classes, dropout=dropout, eps=1e-5)
+        merging = (block.merging for block in self.blocks if block.merging is not None)
+        init_carrying(*(module.reduce for module in merging))  # type: ignore[union-attr,arg-type]
 
     def embed(self, video: Tensor) -> TokenGrid:
         """Turn (b, 3, frames, height, width) clips into tokens."""
@@ -135,37 +124,28 @@ class VideoSwin(Backbone):
         return {name for name, _ in self.named_parameters() if name.endswith("bias_table")}
 
 
-@preset(num_classes=400, frames=32, size=224, fit_windows=True, drop_path=0.1, dropout=0.5)
+_LARGE = {"num_classes": 400, "frames": 32, "size": 224, "fit_windows": True, "dropout": 0.5}
+
+
+@preset(**_LARGE, drop_path=0.1)
 def video_swin_t(**options: Any) -> VideoSwin:
     """Video Swin-T: 28.2 M parameters, 87.8 GMACs per view."""
-    heads = (3, 6, 12, 24)
-    return VideoSwin(channels=96, depths=(2, 2, 6, 2), num_heads=heads, window=(8, 7, 7), **options)
+    return _build(96, (2, 2, 6, 2), (3, 6, 12, 24), **options)
 
 
-@preset(num_classes=400, frames=32, size=224, fit_windows=True, drop_path=0.1, dropout=0.5)
+@preset(**_LARGE, drop_path=0.1)
 def video_swin_s(**options: Any) -> VideoSwin:
     """Video Swin-S: 49.8 M parameters, 165.7 GMACs per view."""
-    heads = (3, 6, 12, 24)
-    return VideoSwin(
-        channels=96, depths=(2, 2, 18, 2), num_heads=heads, window=(8, 7, 7), **options
-    )
+    return _build(96, (2, 2, 18, 2), (3, 6, 12, 24), **options)
 
 
-@preset(
-    num_classes=400,
-    frames=32,
-    size=224,
-    window=(8, 7, 7),
-    fit_windows=True,
-    drop_path=0.2,
-    dropout=0.5,
-)
+@preset(**_LARGE, window=(8, 7, 7), drop_path=0.2)
 def video_swin_b(**options: Any) -> VideoSwin:
     """Video Swin-B as trained on Kinetics: 88.0 M parameters, 281.3 GMACs per view."""
-    return VideoSwin(channels=128, depths=(2, 2, 18, 2), num_heads=(4, 8, 16, 32), **options)
+    return _build(128, (2, 2, 18, 2), (4, 8, 16, 32), **options)
 
 
-@preset(num_classes=174, frames=32, size=224, fit_windows=True, drop_path=0.4, dropout=0.5)
+@preset(**_LARGE | {"num_classes": 174}, drop_path=0.4)
 def video_swin_b_w16(**options: Any) -> VideoSwin:
     """Video Swin-B as trained on Something-Something V2: windows of 16 token frames."""
     return video_swin_b(window=(16, 7, 7), **options)
@@ -174,5 +154,17 @@ def video_swin_b_w16(**options: Any) -> VideoSwin:
 @preset(num_classes=400, frames=16, size=64, fit_windows=True, drop_path=0.0, dropout=0.0)
 def video_swin_mini(**options: Any) -> VideoSwin:
     """Video Swin for tests and small data on a CPU; its windows span all 8 token frames."""
-    heads = (1, 2, 4)
-    return VideoSwin(channels=32, depths=(2, 4, 2), num_heads=heads, window=(8, 4, 4), **options)
+    return _build(32, (2, 4, 2), (1, 2, 4), window=(8, 4, 4), **options)
+
+
+def _build(
+    channels: int,
+    depths: tuple[int, ...],
+    num_heads: tuple[int, ...],
+    *,
+    window: THW = (8, 7, 7),
+    **options: Any,
+) -> VideoSwin:
+    return VideoSwin(
+        channels=channels, depths=depths, num_heads=num_heads, window=window, **options
+    )

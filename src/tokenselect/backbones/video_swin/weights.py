@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from itertools import accumulate
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -35,20 +36,7 @@ def from_torchvision(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if "features.0.0.weight" in state:
         patch = {"features.0.0.": "patch_embed.proj.", "features.0.2.": "patch_embed.norm."}
         state = {patch.get(name[:13], name[:13]) + name[13:]: w for name, w in state.items()}
-    starts = _first_blocks(state, r"features\.(\d+)\.(\d+)\.norm1\.weight")
-
-    def place(name: str) -> str:
-        if block := re.match(r"features\.(\d+)\.(\d+)\.(.*)", name):
-            return f"blocks.{starts[int(block[1])] + int(block[2])}.{block[3]}"
-        if merging := re.match(r"features\.(\d+)\.(.*)", name):
-            return f"blocks.{starts[int(merging[1]) + 1] - 1}.merging.{merging[2]}"
-        return name
-
-    return {
-        _rename(place(name)): _flat_patch(name, weight)
-        for name, weight in state.items()
-        if not name.endswith(NOT_LEARNED)
-    }
+    return _place(state, block=r"features\.(\d+)\.(\d+)\.", merging=r"features\.(\d+)\.", ahead=1)
 
 
 def from_mmaction(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -58,22 +46,49 @@ def from_mmaction(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     timm files it begins with it.
     """
     state = {name.removeprefix("backbone."): weight for name, weight in state.items()}
-    starts = _first_blocks(state, r"layers\.(\d+)\.blocks\.(\d+)\.norm1\.weight")
-    begins_with_merging = any(name.startswith(f"layers.{max(starts)}.downsample") for name in state)
+    stages = {int(found[1]) for found in map(re.compile(r"layers\.(\d+)\.").match, state) if found}
+    begins = any(name.startswith(f"layers.{max(stages)}.downsample") for name in state)
+    return _place(
+        state,
+        block=r"layers\.(\d+)\.blocks\.(\d+)\.",
+        merging=r"layers\.(\d+)\.downsample\.",
+        ahead=0 if begins else 1,
+    )
+
+
+def _place(
+    state: Mapping[str, Tensor], *, block: str, merging: str, ahead: int
+) -> dict[str, Tensor]:
+    """Number all blocks through, put mergings into them, and rename what is inside.
+
+    Args:
+        state: their weights.
+        block: how their names of blocks begin: stage, then block.
+        merging: how those of patch mergings begin: a stage.
+        ahead: from that stage to the one the merging leads to.
+    """
+    depths: dict[int, int] = {}
+    for found in filter(None, (re.match(block, name) for name in state)):
+        depths[int(found[1])] = max(depths.get(int(found[1]), 0), int(found[2]) + 1)
+    firsts = accumulate((depths[stage] for stage in sorted(depths)), initial=0)
+    starts = dict(zip(sorted(depths), firsts, strict=False))
 
     def place(name: str) -> str:
-        if block := re.match(r"layers\.(\d+)\.blocks\.(\d+)\.(.*)", name):
-            return f"blocks.{starts[int(block[1])] + int(block[2])}.{block[3]}"
-        if merging := re.match(r"layers\.(\d+)\.downsample\.(.*)", name):
-            next_stage = int(merging[1]) + (not begins_with_merging)
-            return f"blocks.{starts[next_stage] - 1}.merging.{merging[2]}"
+        if found := re.match(block, name):
+            return f"blocks.{starts[int(found[1])] + int(found[2])}.{name[found.end() :]}"
+        if found := re.match(merging, name):
+            return f"blocks.{starts[int(found[1]) + ahead] - 1}.merging.{name[found.end() :]}"
         return name
 
-    return {
-        _rename(place(name)): _flat_patch(name, weight)
-        for name, weight in state.items()
-        if not name.endswith(NOT_LEARNED)
-    }
+    placed = {}
+    for name, weight in state.items():
+        if not name.endswith(NOT_LEARNED):
+            flat = weight.flatten(1) if name == "patch_embed.proj.weight" else weight
+            ours = place(name)
+            for pattern, replacement in RENAMED:
+                ours = re.sub(pattern, replacement, ours)
+            placed[ours] = flat
+    return placed
 
 
 def inflate_image(state: Mapping[str, Tensor], *, patch: THW, window: THW) -> dict[str, Tensor]:
@@ -133,26 +148,3 @@ def guess_window(num_offsets: int, *, like: THW) -> THW:
             if (2 * frames - 1) * (2 * side - 1) ** 2 == num_offsets:
                 return frames, side, side
     raise ValueError(f"a bias table of {num_offsets} offsets fits no window with square sides")
-
-
-def _flat_patch(name: str, weight: Tensor) -> Tensor:
-    """Flatten the kernel of the patch embedding."""
-    return weight.flatten(1) if name == "patch_embed.proj.weight" else weight
-
-
-def _first_blocks(state: Mapping[str, Tensor], pattern: str) -> dict[int, int]:
-    """Map each stage's number in the names to our index of its first block."""
-    depths: dict[int, int] = {}
-    for match in filter(None, (re.match(pattern, name) for name in state)):
-        depths[int(match[1])] = max(depths.get(int(match[1]), 0), int(match[2]) + 1)
-    starts, total = {}, 0
-    for stage in sorted(depths):
-        starts[stage] = total
-        total += depths[stage]
-    return starts
-
-
-def _rename(name: str) -> str:
-    for pattern, ours in RENAMED:
-        name = re.sub(pattern, ours, name)
-    return name
