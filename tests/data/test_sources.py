@@ -15,7 +15,6 @@ from tokenselect.data.sources import (
     open_sample,
     record_camera,
     record_stream,
-    write_samples,
 )
 
 
@@ -70,14 +69,6 @@ def test_samples_show_every_class():
     assert len({video.label for video in find_videos(["samples"])}) == NUM_SAMPLES
     assert [video.name for video in find_videos(["sample", "sample:3"])] == ["sample:0", "sample:3"]
     assert open_sample(0).frames.shape == (16, 3, 192, 192)
-
-
-def test_samples_can_be_written_as_files(tmp_path):
-    paths = write_samples(tmp_path, count=2)
-    assert [path.name for path in paths] == ["sample-0-right-down.mp4", "sample-1-right-up.mp4"]
-    source = find_videos([str(paths[1])])[0].open()
-    close = (source.read([7])[0].int() - open_sample(1).frames[7].int()).abs().float().mean()
-    assert source.num_frames == 16 and close < 8
 
 
 class QuietHandler(SimpleHTTPRequestHandler):

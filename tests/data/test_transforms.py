@@ -9,12 +9,12 @@ from tokenselect.data import (
     AUGMENTATIONS,
     EvalTransform,
     TrainTransform,
-    randaugment,
+    augmentation,
     seeded_generator,
     transforms,
 )
-from tokenselect.data.draws import draw_uniform
-from tokenselect.data.randaugment import OPERATIONS, Operation
+from tokenselect.data.augmentation import OPERATIONS, Operation
+from tokenselect.data.transforms import draw_uniform
 
 
 def noise(t: int = 3, h: int = 17, w: int = 22) -> Tensor:
@@ -39,14 +39,14 @@ def from_image(image: Image.Image) -> Tensor:
 
 
 def change(frames: Tensor, operation: Operation, share: float, sign: int) -> Tensor:
-    return randaugment.change_frames(frames, [(operation, share, sign)])
+    return augmentation.change_frames(frames, [(operation, share, sign)])
 
 
 def test_solarize_add_brightens_the_dark_half():
     levels = Image.frombytes(
         "RGB", (5, 1), bytes(v for v in (0, 100, 127, 128, 255) for _ in "rgb")
     )
-    changed = randaugment.solarize_add(levels, 50)
+    changed = augmentation.solarize_add(levels, 50)
     assert list(changed.tobytes()[::3]) == [50, 150, 177, 128, 255]
 
 
@@ -57,7 +57,7 @@ def test_operations_of_no_strength_keep_the_picture():
 
 def test_operations_come_one_after_another():
     invert, posterize = OPERATIONS[2], OPERATIONS[3]
-    both = randaugment.change_frames(noise(), [(invert, 0.0, 1), (posterize, 0.0, 1)])
+    both = augmentation.change_frames(noise(), [(invert, 0.0, 1), (posterize, 0.0, 1)])
     assert torch.equal(both, (255 - noise()) & 0xF0)
 
 
@@ -65,7 +65,7 @@ def test_a_shift_moves_by_pixels():
     frames = noise(2, 10, 20)
     moved = change(frames, OPERATIONS[-2], 1 / 9, 1)  # 0.45 / 9 · 20 = 1 pixel
     assert torch.equal(moved[..., :-1], frames[..., 1:])
-    assert (moved[..., -1] == randaugment.FILL[0]).all()
+    assert (moved[..., -1] == augmentation.FILL[0]).all()
 
 
 def test_a_shear_leaves_the_middle_where_it_is():
@@ -85,7 +85,7 @@ def test_operations_treat_all_frames_alike(number):
 def test_half_of_the_operations_happen():
     changed = 0
     for seed in range(60):
-        frames = randaugment.rand_augment(noise(), num_ops=1, generator=seeded_generator(seed))
+        frames = augmentation.rand_augment(noise(), num_ops=1, generator=seeded_generator(seed))
         changed += not torch.equal(frames, noise())
     assert 18 <= changed <= 42
 

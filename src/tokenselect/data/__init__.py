@@ -12,13 +12,12 @@ from tokenselect.data.dataset import (
     collate_clips,
     collate_views,
 )
-from tokenselect.data.draws import seeded_generator
 from tokenselect.data.frame_folder import FrameFolder
 from tokenselect.data.frame_source import FramesInMemory, FrameSource, VideoError
 from tokenselect.data.labels import Sample, SampleList
 from tokenselect.data.split import find_parts, propose_split
-from tokenselect.data.video import VideoReader, open_video
-from tokenselect.data.video_writer import write_video
+from tokenselect.data.transforms import seeded_generator
+from tokenselect.data.video import VideoReader, open_video, write_video
 
 __all__ = [
     "ANNOTATION_FORMATS",

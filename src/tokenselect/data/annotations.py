@@ -10,17 +10,18 @@ import csv
 import io
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 
 from tokenselect.data.frame_folder import VIDEO_SUFFIXES, find_by_id, walk_videos
 from tokenselect.data.labels import (
     MAX_CLASSES,
-    ClassNumbers,
     PathOrStr,
     Sample,
     SampleList,
+    check_class_names,
     fold,
     number_labels,
     read_class_names,
@@ -108,10 +109,8 @@ def read_annotations(
     if isinstance(class_names, str | os.PathLike):
         class_names = read_class_names(class_names)
     base = Path(root) if root is not None else path.parent
-    if annotation_format == "table":
-        layout = table or TableLayout()
-        return read_annotation_table(path, root=base, class_names=class_names, layout=layout)
-    return ANNOTATION_FORMATS[annotation_format](path, root=base, class_names=class_names)
+    layout = {"layout": table or TableLayout()} if annotation_format == "table" else {}
+    return ANNOTATION_FORMATS[annotation_format](path, root=base, class_names=class_names, **layout)
 
 
 def sniff_format(path: Path) -> str:
@@ -148,12 +147,9 @@ def read_folder(path: Path, *, root: Path, class_names: Names) -> SampleList:
             f"{path} holds {describe_parts(videos)}, not classes: name one of them, such as "
             f"{path / min(videos)}"
         )
-    labels, names = number_labels(
-        [name for name, found in videos.items() for _ in found],
-        class_names if class_names is not None else list(videos),
-        path=path,
-    )
-    return _join([video for found in videos.values() for video in found], labels, names)
+    paths = [video for found in videos.values() for video in found]
+    labels = [name for name, found in videos.items() for _ in found]
+    return _label(paths, labels, list(videos) if class_names is None else class_names, path)
 
 
 def read_kinetics(path: Path, *, root: Path, class_names: Names) -> SampleList:
@@ -168,10 +164,8 @@ def read_kinetics(path: Path, *, root: Path, class_names: Names) -> SampleList:
         ids.append(f"{row['youtube_id']}_{start:06d}_{end:06d}")
     if class_names is None and rows and rows[0].get("label_id") and "label" in rows[0]:
         class_names = _names_by_number(rows, path)
-    labels, names = number_labels(
-        [row.get("label") or None for row in rows], class_names, path=path
-    )
-    return _join(find_by_id(ids, root, suffix=".mp4"), labels, names)
+    labels = [row.get("label") or None for row in rows]
+    return _label(find_by_id(ids, root, suffix=".mp4"), labels, class_names, path)
 
 
 def _names_by_number(rows: list[dict[str, str]], path: Path) -> list[str]:
@@ -199,13 +193,13 @@ def read_list(path: Path, *, root: Path, class_names: Names) -> SampleList:
         fields = split_last_field(line)
         if fields is None:
             raise ValueError(f"{path}, line {number}: expected `path label`, got {line[:80]!r}")
-        paths.append(fields[0])
-        labels.append(fields[1])
         if fields[1] >= MAX_CLASSES:
             raise ValueError(
                 f"{path}, line {number}: label {fields[1]} is too large, at most {MAX_CLASSES:,} "
                 "classes are read"
             )
+        paths.append(fields[0])
+        labels.append(fields[1])
     counted = [split_last_field(name) for name in paths]
     if all(found and Path(found[0]).suffix.lower() not in VIDEO_SUFFIXES for found in counted):
         paths = [found[0] for found in counted if found]
@@ -213,9 +207,12 @@ def read_list(path: Path, *, root: Path, class_names: Names) -> SampleList:
     names = class_names if class_names is not None else [str(i) for i in range(highest + 1)]
     if highest >= len(names):
         raise ValueError(f"{path} has label {highest}, but there are {len(names)} class names")
-    ClassNumbers(names, path=path)
-    numbers = [label if label >= 0 else None for label in labels]
-    return _join([os.path.join(root, name) for name in paths], numbers, list(names))
+    check_class_names(names, path=path)
+    samples = [
+        Sample(os.path.join(root, name), label if label >= 0 else None)
+        for name, label in zip(paths, labels, strict=True)
+    ]
+    return SampleList(samples, list(names))
 
 
 def split_last_field(line: str) -> tuple[str, int] | None:
@@ -241,13 +238,9 @@ def read_ssv2(path: Path, *, root: Path, class_names: Names) -> SampleList:
     if class_names is None and beside:
         class_names = read_class_names(beside[0])
     templates = [entry.get("template") for entry in entries]
-    labels, names = number_labels(
-        [None if template is None else str(template) for template in templates],
-        class_names,
-        path=path,
-    )
-    ids = [str(entry["id"]) for entry in entries]
-    return _join(find_by_id(ids, root, suffix=".webm"), labels, names)
+    labels = [None if template is None else str(template) for template in templates]
+    paths = find_by_id([str(entry["id"]) for entry in entries], root, suffix=".webm")
+    return _label(paths, labels, class_names, path)
 
 
 def read_ucf101(path: Path, *, root: Path, class_names: Names) -> SampleList:
@@ -259,8 +252,8 @@ def read_ucf101(path: Path, *, root: Path, class_names: Names) -> SampleList:
     beside = sorted(path.parent.glob("*classInd.txt"))
     if class_names is None and beside:
         class_names = read_class_names(beside[0])
-    labels, names = number_labels([name.split("/")[0] for name in paths], class_names, path=path)
-    return _join([os.path.join(root, name) for name in paths], labels, names)
+    labels = [name.split("/")[0] for name in paths]
+    return _label([os.path.join(root, name) for name in paths], labels, class_names, path)
 
 
 def read_annotation_table(
@@ -284,24 +277,22 @@ def read_annotation_table(
     named = [
         name_of[label] if label and fold(name_of[label]) in known else label for label in labels
     ]
-    numbers, names = number_labels(named, class_names, path=path)
     paths = [os.path.join(root, _fill(layout.path, row)) for row in chosen]
     spans = [_read_span(row, layout, path) for row in chosen]
-    return SampleList([Sample(*one) for one in zip(paths, numbers, spans, strict=True)], names)
+    return _label(paths, named, class_names, path, spans=spans)
 
 
 def _read_span(row: dict[str, str], layout: TableLayout, path: Path) -> tuple[int, int] | None:
     """Read the part of a video that a row stands for."""
     if layout.start is None or layout.stop is None:
         return None
-    first, last = row[layout.start], row[layout.stop]
-    is_span = all(re.fullmatch(r"[0-9]{1,18}", end) for end in (first, last))
-    if not (is_span and int(first) < int(last)):
+    ends = [row[layout.start], row[layout.stop]]
+    if not all(re.fullmatch(r"[0-9]{1,18}", end) for end in ends) or int(ends[0]) >= int(ends[1]):
         raise ValueError(
             f"{path}: {layout.start} and {layout.stop} must be frames, the first before the other, "
-            f"got {first!r} and {last!r}"
+            f"got {ends[0]!r} and {ends[1]!r}"
         )
-    return int(first), int(last)
+    return int(ends[0]), int(ends[1])
 
 
 def read_csv_rows(
@@ -348,8 +339,16 @@ def _fill(pattern: str, row: dict[str, str]) -> str:
     return re.sub(r"{([^{}]*)}", lambda match: row[match[1]], pattern)
 
 
-def _join(paths: list[str], labels: list[int | None], names: list[str]) -> SampleList:
-    return SampleList([Sample(*pair) for pair in zip(paths, labels, strict=True)], names)
+def _label(
+    paths: list[str],
+    labels: Sequence[str | None],
+    class_names: Names,
+    path: Path,
+    *,
+    spans: Iterable[tuple[int, int] | None] = repeat(None),
+) -> SampleList:
+    numbers, names = number_labels(labels, class_names, path=path)
+    return SampleList(list(map(Sample, paths, numbers, spans)), names)
 
 
 ANNOTATION_FORMATS: dict[str, Callable[..., SampleList]] = {

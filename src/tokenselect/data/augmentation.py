@@ -1,24 +1,31 @@
 """From frames to training input: crops, colours, RandAugment, erasing, mixing of clips.
 
-The colour jitter is written by hand: as one linear map it touches each pixel once, not three times.
+RandAugment has the kinds, ranges and noise known as rand-m7-n4-mstd0.5-inc1, with which the paper's
+backbones were trained: strengths grow with the magnitude (inc1), which is drawn around its mean
+for each operation (mstd0.5), and each operation happens with probability one half. Pillow does the
+operations; the draws are ours, because one draw must hold for all frames of a clip.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Protocol
 
+import numpy as np
+import torch
 import torch.nn.functional as F
+from PIL import Image, ImageEnhance, ImageOps
 from torch import Generator, Tensor
 
-from tokenselect.data.draws import draw_beta, draw_integer, happens
-from tokenselect.data.randaugment import rand_augment
 from tokenselect.data.transforms import (
     crop,
+    draw_integer,
     draw_resized_box,
     erase_cube,
+    happens,
     jitter_colors,
     normalize,
     resize,
@@ -28,17 +35,32 @@ KINETICS_STATS = ((0.45, 0.45, 0.45), (0.225, 0.225, 0.225))  # of the MViT mode
 IMAGENET_STATS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # of the Video Swin models
 
 
-class Transform(Protocol):
-    """Maps (t, 3, h, w) uint8 frames to (crops, 3, t, size, size) float views."""
+class Transform(ABC):
+    """Maps (t, 3, h, w) uint8 frames to (crops, 3, t, size, size) float views, in two steps.
 
-    def __call__(self, frames: Tensor, *, generator: Generator) -> Tensor:
-        """Transform one clip; all that is random comes from the generator."""
+    All that is random comes from the generator.
+    """
+
+    @abstractmethod
+    def fit(self, height: int, width: int, *, generator: Generator) -> Callable[[Tensor], Tensor]:
+        """Return the first step, which cuts frames of this size down, a few at a time."""
+
+    @abstractmethod
+    def finish(self, frames: Tensor, *, generator: Generator) -> Tensor:
+        """Do the rest, on all the frames that the first step has cut down."""
+
+    def __call__(self, frames: Tensor, *, generator: Generator | None = None) -> Tensor:
+        """Transform one clip; a fixed transform needs no generator."""
+        generator = generator or Generator()
+        fit = self.fit(*frames.shape[-2:], generator=generator)
+        return self.finish(fit(frames), generator=generator)
 
 
-class TrainTransform:
+@dataclass(frozen=True)
+class TrainTransform(Transform):
     """Random resized crop, flip, colours, RandAugment, normalisation, erasing, in this order.
 
-    Args:
+    Attributes:
         size: side of the square that the model sees.
         scale: smallest and largest share of the picture that a crop takes.
         ratio: narrowest and widest aspect of a crop.
@@ -51,25 +73,17 @@ class TrainTransform:
         center: "clip" subtracts the clip's average frame.
     """
 
-    def __init__(
-        self,
-        size: int,
-        *,
-        scale: tuple[float, float] = (0.08, 1.0),
-        ratio: tuple[float, float] = (3 / 4, 4 / 3),
-        flip: float = 0.5,
-        jitter: float = 0.0,
-        rand_augment_ops: int = 0,
-        rand_augment_magnitude: float = 7.0,
-        erasing: float = 0.0,
-        stats: tuple[Sequence[float], Sequence[float]] = KINETICS_STATS,
-        center: str | None = None,
-    ):
-        self.size, self.scale, self.ratio, self.flip = size, scale, ratio, flip
-        self.jitter, self.erasing, self.stats = jitter, erasing, stats
-        self.center = center
-        self.rand_augment_ops = rand_augment_ops
-        self.rand_augment_magnitude = rand_augment_magnitude
+    size: int
+    _: KW_ONLY
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+    jitter: float = 0.0
+    rand_augment_ops: int = 0
+    rand_augment_magnitude: float = 7.0
+    erasing: float = 0.0
+    stats: tuple[Sequence[float], Sequence[float]] = KINETICS_STATS
+    center: str | None = None
 
     def fit(self, height: int, width: int, *, generator: Generator) -> Callable[[Tensor], Tensor]:
         """Draw the crop, which can be cut out of frame after frame of a clip."""
@@ -94,11 +108,6 @@ class TrainTransform:
         mean, std = self.stats
         video = normalize(frames, mean=mean, std=std, center=self.center)
         return erase_cube(video, probability=self.erasing, generator=generator).unsqueeze(0)
-
-    def __call__(self, frames: Tensor, *, generator: Generator) -> Tensor:
-        """Map (t, 3, h, w) uint8 to (1, 3, t, size, size) float."""
-        fit = self.fit(*frames.shape[-2:], generator=generator)
-        return self.finish(fit(frames), generator=generator)
 
 
 # By name: the released MViT configurations on Kinetics-400, Video Swin on Kinetics-400 and on
@@ -152,7 +161,8 @@ def mix_clips(
     if mixup <= 0 and cutmix <= 0:
         return video, targets
     uses_cutmix = mixup <= 0 or (cutmix > 0 and happens(0.5, generator=generator))
-    share = draw_beta(cutmix if uses_cutmix else mixup, generator=generator)
+    alpha, seed = cutmix if uses_cutmix else mixup, draw_integer(0, 1 << 62, generator=generator)
+    share = float(np.random.default_rng(seed).beta(alpha, alpha))
     if uses_cutmix:
         video, share = paste_box(video, share, generator=generator)
     else:
@@ -173,3 +183,93 @@ def paste_box(video: Tensor, share: float, *, generator: Generator) -> tuple[Ten
     mixed[..., rows, columns] = video.flip(0)[..., rows, columns]
     area = (rows.stop - rows.start) * (columns.stop - columns.start)
     return mixed, 1 - area / (height * width)
+
+
+MAX_MAGNITUDE = 10.0
+FILL = (124, 124, 124)  # about the mean of natural pictures, for what a turn or a shift uncovers
+
+Operation = Callable[[Image.Image, float, int], Image.Image]
+
+
+def rand_augment(
+    frames: Tensor,
+    *,
+    generator: Generator,
+    magnitude: float = 7.0,
+    num_ops: int = 4,
+    magnitude_std: float = 0.5,
+    probability: float = 0.5,
+) -> Tensor:
+    """Apply `num_ops` operations, drawn with replacement, to (t, 3, h, w) uint8 frames."""
+    chosen: list[tuple[Operation, float, int]] = []
+    for _ in range(num_ops):
+        operation = OPERATIONS[draw_integer(0, len(OPERATIONS), generator=generator)]
+        noise = torch.randn((), generator=generator, dtype=torch.float64).item()
+        level = magnitude + magnitude_std * noise
+        sign = 1 if happens(0.5, generator=generator) else -1
+        if happens(probability, generator=generator):
+            share = min(max(level, 0.0), MAX_MAGNITUDE) / MAX_MAGNITUDE
+            chosen.append((operation, share, sign))
+    return change_frames(frames, chosen) if chosen else frames
+
+
+def change_frames(frames: Tensor, operations: list[tuple[Operation, float, int]]) -> Tensor:
+    """Apply (operation, share, sign), one after another, to every frame."""
+    changed = []
+    for pixels in frames.permute(0, 2, 3, 1).contiguous().numpy():
+        picture = Image.fromarray(pixels)
+        for operation, share, sign in operations:
+            picture = operation(picture, share, sign)
+        changed.append(np.asarray(picture))
+    return torch.from_numpy(np.stack(changed)).permute(0, 3, 1, 2).contiguous()
+
+
+def solarize_add(picture: Image.Image, amount: int, threshold: int = 128) -> Image.Image:
+    """Brighten the values below the threshold by at most 255 − threshold."""
+    added = min(amount, 255 - threshold)
+    levels = [level + added if level < threshold else level for level in range(256)]
+    return picture.point(levels * 3)
+
+
+def warp(picture: Image.Image, xx: float, xy: float, yx: float, yy: float) -> Image.Image:
+    """Map places in the result, measured from the middle, to xx·x + xy·y and yx·x + yy·y."""
+    x, y = picture.width / 2, picture.height / 2
+    return affine(picture, (xx, xy, x - xx * x - xy * y, yx, yy, y - yx * x - yy * y))
+
+
+def affine(picture: Image.Image, matrix: tuple[float, ...]) -> Image.Image:
+    """Take each pixel from where the affine `matrix` maps it, `FILL` from outside."""
+    return picture.transform(
+        picture.size, Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR, fillcolor=FILL
+    )
+
+
+def enhance(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Operation:
+    """Make an operation of one of Pillow's enhancers: 1 changes nothing, from 0.1 to 1.9."""
+    return lambda picture, share, sign: kind(picture).enhance(max(0.1, 1 + 0.9 * share * sign))
+
+
+# Each takes a picture, the strength as a share of the strongest, and a sign.
+OPERATIONS: list[Operation] = [
+    lambda picture, share, sign: ImageOps.autocontrast(picture),
+    lambda picture, share, sign: ImageOps.equalize(picture),
+    lambda picture, share, sign: ImageOps.invert(picture),
+    lambda picture, share, sign: ImageOps.posterize(picture, 4 - int(4 * share)),
+    lambda picture, share, sign: ImageOps.solarize(picture, 256 - int(256 * share)),
+    lambda picture, share, sign: solarize_add(picture, int(110 * share)),
+    enhance(ImageEnhance.Color),
+    enhance(ImageEnhance.Contrast),
+    enhance(ImageEnhance.Brightness),
+    enhance(ImageEnhance.Sharpness),
+    lambda picture, share, sign: picture.rotate(
+        30 * share * sign, Image.Resampling.BILINEAR, fillcolor=FILL
+    ),
+    lambda picture, share, sign: warp(picture, 1, 0.3 * share * sign, 0, 1),  # shear rows
+    lambda picture, share, sign: warp(picture, 1, 0, 0.3 * share * sign, 1),  # shear columns
+    lambda picture, share, sign: affine(
+        picture, (1, 0, 0.45 * share * sign * picture.width, 0, 1, 0)
+    ),
+    lambda picture, share, sign: affine(
+        picture, (1, 0, 0, 0, 1, 0.45 * share * sign * picture.height)
+    ),
+]

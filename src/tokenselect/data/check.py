@@ -43,15 +43,7 @@ class VideoFacts(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckedVideo:
-    """One sample of a data set with what is wrong with it alone.
-
-    Attributes:
-        sample: the video, or part of it.
-        part: of the data set.
-        class_name: None if it has no label.
-        facts: what reading it gave.
-        problems: what is wrong with this video alone.
-    """
+    """One sample of a part of a data set, what reading it gave, what is wrong with it alone."""
 
     sample: Sample
     part: str
@@ -68,15 +60,10 @@ def check_videos(
     workers: int | None = None,
     on_done: Callable[[], object] = lambda: None,
 ) -> list[CheckedVideo]:
-    """Read all videos in as many threads as there are cores; samples keep the order of `parts`.
+    """Read all videos in `workers` threads, or one per core; samples keep the order of `parts`.
 
-    Args:
-        parts: the videos of each part.
-        min_frames: a video with fewer is too short.
-        decodes_all: decode every frame; else the list of frames and the first one, which finds
-            most trouble in a fraction of the time.
-        workers: threads; None for as many as there are cores.
-        on_done: called after each file, for a progress bar.
+    Without `decodes_all`, the list of frames and the first one are read, which finds most trouble
+    in a fraction of the time.
     """
 
     def read(path: str) -> VideoFacts:
@@ -207,13 +194,7 @@ def note_classes(parts: Mapping[str, SampleList]) -> list[str]:
 def describe_set(
     parts: Mapping[str, SampleList], videos: Sequence[CheckedVideo], *, short_side: int | None
 ) -> dict[str, Any]:
-    """Describe the data set by figures.
-
-    Args:
-        parts: what was listed.
-        videos: what was read.
-        short_side: of the frames in a cache; None for the size of the videos.
-    """
+    """Describe what was listed and read by figures; `short_side` is that of a cache."""
     read = {video.sample.path: video.facts for video in videos if video.facts.num_frames}
     good = list(read.values())
     frames = sorted(facts.num_frames for facts in good)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass
 from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Generator, Tensor
 
-from tokenselect.data.augmentation import IMAGENET_STATS, KINETICS_STATS
-from tokenselect.data.draws import draw_integer, draw_shares
+from tokenselect.data.augmentation import IMAGENET_STATS, KINETICS_STATS, Transform
 from tokenselect.data.frame_source import FrameSource
-from tokenselect.data.transforms import Box, crop, normalize, resize
+from tokenselect.data.transforms import Box, crop, draw_integer, normalize, resize
 
 
 class Sampler(Protocol):
@@ -23,21 +22,26 @@ class Sampler(Protocol):
         """Return clips: lists of frame numbers, all of one length."""
 
 
+@dataclass(frozen=True)
 class StrideSampler:
     """Clips of frames `stride` apart: random in training, spread evenly in testing.
 
     A video shorter than a clip gives frames spread over all of it, some of them twice.
 
-    Args:
+    Attributes:
         clip_frames: frames of a clip.
         stride: distance of neighbouring frames.
         num_clips: clips of a video; without a generator they start evenly from the first frame
             to the last possible start, a single one in the middle.
     """
 
-    def __init__(self, clip_frames: int, stride: int, *, num_clips: int = 1):
-        _check_positive(clip_frames=clip_frames, stride=stride, num_clips=num_clips)
-        self.clip_frames, self.stride, self.num_clips = clip_frames, stride, num_clips
+    clip_frames: int
+    stride: int
+    _: KW_ONLY
+    num_clips: int = 1
+
+    def __post_init__(self) -> None:
+        _check_positive(**asdict(self))
 
     def __call__(self, num_frames: int, *, generator: Generator | None = None) -> list[list[int]]:
         """Return `num_clips` clips of a video of `num_frames` frames."""
@@ -45,8 +49,10 @@ class StrideSampler:
         room = num_frames - self.span
         if room < 0:
             return [spread_frames(num_frames, self.clip_frames)] * self.num_clips
-        if generator is None:
-            starts = spread_starts(room, self.num_clips)
+        if generator is None and self.num_clips == 1:
+            starts = [room // 2]
+        elif generator is None:
+            starts = spread_frames(room + 1, self.num_clips)
         else:
             starts = [draw_integer(0, room + 1, generator=generator) for _ in range(self.num_clips)]
         return [list(range(start, start + self.span, self.stride)) for start in starts]
@@ -56,22 +62,23 @@ class StrideSampler:
         """Frames from the first of a clip to its last."""
         return (self.clip_frames - 1) * self.stride + 1
 
-    def __repr__(self) -> str:
-        return f"StrideSampler({self.clip_frames}×{self.stride}, num_clips={self.num_clips})"
 
-
+@dataclass(frozen=True)
 class SegmentSampler:
     """Clips that cover the whole video: one frame of each of `clip_frames` equal segments.
 
-    Args:
+    Attributes:
         clip_frames: segments, and frames of a clip.
         num_clips: clips of a video; without a generator clip j takes the frames at
             (j + 1/2) / num_clips of each segment.
     """
 
-    def __init__(self, clip_frames: int, *, num_clips: int = 1):
-        _check_positive(clip_frames=clip_frames, num_clips=num_clips)
-        self.clip_frames, self.num_clips = clip_frames, num_clips
+    clip_frames: int
+    _: KW_ONLY
+    num_clips: int = 1
+
+    def __post_init__(self) -> None:
+        _check_positive(**asdict(self))
 
     def __call__(self, num_frames: int, *, generator: Generator | None = None) -> list[list[int]]:
         """Return `num_clips` clips of a video of `num_frames` frames."""
@@ -83,19 +90,10 @@ class SegmentSampler:
         if generator is None:
             shares = [(number + 0.5) / self.num_clips] * self.clip_frames
         else:
-            shares = draw_shares(self.clip_frames, generator=generator)
+            drawn = torch.rand(self.clip_frames, generator=generator, dtype=torch.float64)
+            shares = drawn.tolist()
         places = (segment + share for segment, share in enumerate(shares))
         return [min(int(place * length), num_frames - 1) for place in places]
-
-    def __repr__(self) -> str:
-        return f"SegmentSampler({self.clip_frames}, num_clips={self.num_clips})"
-
-
-def spread_starts(room: int, num_clips: int) -> list[int]:
-    """Spread starts evenly over 0, …, room; a single clip starts in the middle."""
-    if num_clips == 1:
-        return [room // 2]
-    return [round(room * number / (num_clips - 1)) for number in range(num_clips)]
 
 
 def spread_frames(num_frames: int, clip_frames: int) -> list[int]:
@@ -161,11 +159,7 @@ def place_views(
 ) -> list[View]:
     """Place the views as in testing: resized to cover `size`, cut along the side with most room.
 
-    Args:
-        source: height and width of the video.
-        size: height and width that the model sees.
-        short_side: of the video before cropping, if larger than what covers `size`.
-        crops: 1, in the middle, or several, spread from end to end.
+    The short side before cropping is `short_side` if that is larger than what covers `size`.
     """
     cover = max(size[0] / source[0], size[1] / source[1])
     scale = max(cover, (short_side or 0) / min(source))
@@ -177,16 +171,9 @@ def place_views(
     middle = (room[0] // 2, room[1] // 2)
     if crops == 1:
         return [View(source, resized, (*middle, *size))]
-    views = []
-    for number in range(crops):
-        share = number / (crops - 1)
-        corner = (
-            (middle[0], round(room[1] * share))
-            if room[1] >= room[0]
-            else (round(room[0] * share), middle[1])
-        )
-        views.append(View(source, resized, (*corner, *size)))
-    return views
+    spread = spread_frames(max(room) + 1, crops)
+    corners = [(middle[0], at) if room[1] >= room[0] else (at, middle[1]) for at in spread]
+    return [View(source, resized, (*corner, *size)) for corner in corners]
 
 
 Stats = tuple[Sequence[float], Sequence[float]]  # mean and deviation of the colours
@@ -263,10 +250,11 @@ class ClipRule:
         return self.normalize(torch.stack([view.cut(frames) for view in views]))
 
 
-class EvalTransform:
+@dataclass(frozen=True)
+class EvalTransform(Transform):
     """The transform of testing: the short side resized, one crop in the middle or several.
 
-    Args:
+    Attributes:
         size: side of the square that the model sees.
         short_side: of the picture before cropping; None: `size`.
         crops: 1, or usually 3, spread along the longer side.
@@ -274,30 +262,29 @@ class EvalTransform:
         center: "clip" subtracts the clip's average frame.
     """
 
-    def __init__(
-        self,
-        size: int,
-        *,
-        short_side: int | None = None,
-        crops: int = 1,
-        stats: Stats = KINETICS_STATS,
-        center: str | None = None,
-    ):
-        if short_side is not None and short_side < size:
-            raise ValueError(f"short_side must be at least size {size}, got {short_side}")
-        self.size, self.short_side, self.crops = size, short_side or size, crops
-        self.stats, self.center = stats, center
+    size: int
+    _: KW_ONLY
+    short_side: int | None = None
+    crops: int = 1
+    stats: Stats = KINETICS_STATS
+    center: str | None = None
 
-    def __call__(self, frames: Tensor, *, generator: Generator | None = None) -> Tensor:
-        """Map (t, 3, h, w) uint8 to (crops, 3, t, size, size) float; nothing is drawn."""
-        rule = ClipRule(
-            len(frames),
-            (self.size, self.size),
-            short_side=self.short_side,
-            stats=self.stats,
-            center=self.center,
-        )
-        return rule.cut(frames, rule.views((frames.shape[-2], frames.shape[-1]), crops=self.crops))
+    def __post_init__(self) -> None:
+        if self.short_side is not None and self.short_side < self.size:
+            raise ValueError(f"short_side must be at least size {self.size}, got {self.short_side}")
+
+    def _views(self, height: int, width: int) -> list[View]:
+        size = (self.size, self.size)
+        return place_views((height, width), size, short_side=self.short_side, crops=self.crops)
+
+    def fit(self, height: int, width: int, *, generator: Generator) -> Callable[[Tensor], Tensor]:
+        """Return the resizing; nothing is drawn."""
+        return partial(resize, size=self._views(height, width)[0].resized)
+
+    def finish(self, frames: Tensor, *, generator: Generator) -> Tensor:
+        """Map resized (t, 3, h, w) uint8 to (crops, 3, t, size, size) float."""
+        rule = ClipRule(len(frames), (self.size, self.size), stats=self.stats, center=self.center)
+        return rule.cut(frames, self._views(*frames.shape[-2:]))
 
 
 def rule_of_model(name: str, default_input: tuple[int, int, int]) -> ClipRule:

@@ -15,12 +15,11 @@ import torch
 from torch import Generator, Tensor
 from torch.utils.data import Dataset
 
-from tokenselect.data.augmentation import TrainTransform, Transform
-from tokenselect.data.clips import EvalTransform, Sampler, place_views
-from tokenselect.data.draws import draw_integer, seeded_generator
+from tokenselect.data.augmentation import Transform
+from tokenselect.data.clips import Sampler
 from tokenselect.data.frame_source import FrameSource, VideoError
 from tokenselect.data.labels import Sample
-from tokenselect.data.transforms import resize
+from tokenselect.data.transforms import draw_integer, seeded_generator
 from tokenselect.data.video import open_video
 
 logger = logging.getLogger(__name__)
@@ -57,7 +56,8 @@ class VideoDataset(Dataset[Example]):
     """Videos decoded, sampled and transformed when asked for.
 
     A video that cannot be read is logged, counted and replaced by another one, drawn like
-    everything else, so that a run neither crashes nor hides it.
+    everything else, so that a run neither crashes nor hides it. In training the replacement brings
+    its own label; else it gets `NO_LABEL`, so that an evaluation leaves it out.
 
     Args:
         samples: the videos and their labels.
@@ -67,8 +67,6 @@ class VideoDataset(Dataset[Example]):
         is_training: draw the clips anew in each epoch; else the sampler's fixed clips.
         repeats: differently drawn examples of a video, decoded once (repeated augmentation).
         open_source: opens a path; `ClipCache.open` reads decoded clips from disk.
-        keeps_label: a replacement brings its own label (training); else it gets `NO_LABEL`, so
-            that an evaluation can leave it out.
     """
 
     def __init__(
@@ -81,7 +79,6 @@ class VideoDataset(Dataset[Example]):
         is_training: bool = False,
         repeats: int = 1,
         open_source: Callable[[str], FrameSource] = open_video,
-        keeps_label: bool | None = None,
     ):
         if not samples:
             raise ValueError("samples must name at least one video")
@@ -90,7 +87,6 @@ class VideoDataset(Dataset[Example]):
         self.samples, self.sampler, self.transform = list(samples), sampler, transform
         self.seed, self.is_training, self.repeats = seed, is_training, repeats
         self.open_source = open_source
-        self.keeps_label = is_training if keeps_label is None else keeps_label
         # Shared with the worker processes, also those that outlive an epoch.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         self._failures = torch.zeros(len(self.samples), dtype=torch.int32).share_memory_()
@@ -121,7 +117,7 @@ class VideoDataset(Dataset[Example]):
                 logger.warning("%s; another video takes its place", error)
                 continue
             label = self.samples[chosen].label
-            if label is None or (tried and not self.keeps_label):
+            if label is None or (tried and not self.is_training):
                 label = NO_LABEL
             return Example(video, label)
         raise VideoError(
@@ -149,11 +145,8 @@ class VideoDataset(Dataset[Example]):
                 for clip in self._sample(self.samples[chosen], source.num_frames, generator)
             ]
             fitted = read_fitted(source, clips, self.transform)
-        finish = (
-            self.transform.finish if isinstance(self.transform, TrainTransform) else self.transform
-        )
         views = [
-            finish(frames, generator=generator)
+            self.transform.finish(frames, generator=generator)
             for frames, (_, generator) in zip(fitted, clips, strict=True)
         ]
         return views[0] if len(views) == 1 else torch.cat(views)
@@ -169,21 +162,15 @@ class VideoDataset(Dataset[Example]):
 def read_fitted(
     source: FrameSource, clips: Sequence[tuple[list[int], Generator]], transform: Transform
 ) -> list[Tensor]:
-    """Read the frames of several clips, each decoded once and cut down before many are held.
+    """Read (t, 3, h, w) uint8 frames of each clip, decoded once, cut down before many are held.
 
-    Args:
-        source: the video.
-        clips: frame numbers of each clip, and the generator its crop is drawn from.
-        transform: cuts the frames down.
-
-    Returns:
-        (t, 3, h, w) uint8 frames of each clip.
+    A clip is given by its frame numbers and the generator its crop is drawn from.
     """
     fits: list[Callable[[Tensor], Tensor]] = []
     parts: list[list[tuple[list[int], Tensor]]] = [[] for _ in clips]
     for numbers, frames in source.chunks(sorted({n for clip, _ in clips for n in clip})):
         fits = fits or [
-            fit_frames(transform, *frames.shape[-2:], generator=generator) for _, generator in clips
+            transform.fit(*frames.shape[-2:], generator=generator) for _, generator in clips
         ]
         for (clip, _), fit, fitted in zip(clips, fits, parts, strict=True):
             own = [place for place, number in enumerate(numbers) if number in clip]
@@ -193,26 +180,11 @@ def read_fitted(
     return [join_frames(clip, fitted) for (clip, _), fitted in zip(clips, parts, strict=True)]
 
 
-def fit_frames(
-    transform: Transform, height: int, width: int, *, generator: Generator
-) -> Callable[[Tensor], Tensor]:
-    """Return the first step of a transform, the one that cuts (t, 3, height, width) frames down."""
-    if isinstance(transform, TrainTransform):
-        return transform.fit(height, width, generator=generator)
-    if isinstance(transform, EvalTransform):  # resized frames pass through its own resizing
-        side = (transform.size, transform.size)
-        view = place_views((height, width), side, short_side=transform.short_side)[0]
-        return lambda frames: resize(frames, view.resized)
-    return lambda frames: frames
-
-
 def join_frames(clip: list[int], parts: list[tuple[list[int], Tensor]]) -> Tensor:
     """Put the frames of a clip in its order, given as (numbers, (t, 3, h, w)) parts."""
     numbers = [number for own, _ in parts for number in own]
     frames = parts[0][1] if len(parts) == 1 else torch.cat([cut for _, cut in parts])
-    if numbers == clip:
-        return frames
-    return frames[[numbers.index(number) for number in clip]]
+    return frames if numbers == clip else frames[[numbers.index(number) for number in clip]]
 
 
 def collate_clips(examples: Sequence[Example]) -> Batch:

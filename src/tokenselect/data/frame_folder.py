@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -41,45 +42,36 @@ class FrameFolder(FrameSource):
     @cached_property
     def size(self) -> tuple[int, int]:
         """Height and width of the first picture, which all others must have."""
-        return self._open(0)[1]
+        with self._open(0) as picture:
+            return picture.height, picture.width
 
     def stream(self, numbers: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
         """Read the numbered pictures one by one."""
+        height, width = self.size
         for number in numbers:
-            pixels = torch.from_numpy(self._read_one(number))
+            with self._open(number) as picture:
+                if picture.size != (width, height):
+                    raise VideoError(
+                        self.path,
+                        f"has pictures of different sizes: {self.files[0].name} is {width} × "
+                        f"{height}, {self.files[number].name} is {picture.width} × "
+                        f"{picture.height}",
+                    )
+                pixels = torch.from_numpy(np.array(picture.convert("RGB")))
             yield number, pixels.permute(2, 0, 1).unsqueeze(0)
 
-    def _read_one(self, number: int) -> np.ndarray:
-        picture, size = self._open(number)
-        if size != self.size:
-            picture.close()
-            raise VideoError(
-                self.path,
-                f"has pictures of different sizes: {self.files[0].name} is {self.size[1]} × "
-                f"{self.size[0]}, {self.files[number].name} is {size[1]} × {size[0]}",
-            )
+    @contextmanager
+    def _open(self, number: int) -> Iterator[Image.Image]:
+        """Open a picture whose size is fit to be read; its pixels are not read yet."""
+        file = self.files[number]
         try:
-            with picture:
-                return np.array(picture.convert("RGB"))
-        except Exception as error:  # Pillow's readers raise whatever they trip over
-            raise self._broken(number, error) from error
-
-    def _open(self, number: int) -> tuple[Image.Image, tuple[int, int]]:
-        """Open a picture without reading its pixels; return it with its height and width."""
-        try:
-            picture = Image.open(self.files[number])
-        except Exception as error:  # also a picture that Pillow takes for a bomb
-            raise self._broken(number, error) from error
-        try:
-            check_frame_size(str(self.files[number]), picture.height, picture.width)
+            with Image.open(file) as picture:
+                check_frame_size(str(file), picture.height, picture.width)
+                yield picture
         except VideoError:
-            picture.close()
             raise
-        return picture, (picture.height, picture.width)
-
-    def _broken(self, number: int, error: Exception) -> VideoError:
-        name = self.files[number].name
-        return VideoError(self.path, f"has a broken picture, {name}: {error}")
+        except Exception as error:  # Pillow's readers raise whatever they trip over
+            raise VideoError(self.path, f"has a broken picture, {file.name}: {error}") from error
 
 
 def list_pictures(path: str | os.PathLike[str]) -> list[Path]:
@@ -111,10 +103,11 @@ def holds_videos(folder: str | os.PathLike[str]) -> bool:
 def _walk(folder: str) -> Iterator[str]:
     entered: set[tuple[int, int]] = set()
     for place, folders, files in os.walk(folder, followlinks=True):
-        if (identity := _identify(place)) in entered:
+        state = os.stat(place)
+        if (state.st_dev, state.st_ino) in entered:
             folders.clear()
             continue
-        entered.add(identity)
+        entered.add((state.st_dev, state.st_ino))
         folders.sort()
         if any(Path(name).suffix.lower() in PICTURE_SUFFIXES for name in files):
             folders.clear()
@@ -123,11 +116,6 @@ def _walk(folder: str) -> Iterator[str]:
         for name in files:
             if Path(name).suffix.lower() in VIDEO_SUFFIXES:
                 yield os.path.join(place, name)
-
-
-def _identify(folder: str) -> tuple[int, int]:
-    state = os.stat(folder)
-    return state.st_dev, state.st_ino
 
 
 def find_by_id(ids: list[str], root: str | os.PathLike[str], *, suffix: str) -> list[str]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
-from typing import Self
+from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
@@ -68,7 +67,7 @@ def check_frame_size(path: str, height: int, width: int) -> None:
         )
 
 
-class FrameSource(ABC):
+class FrameSource(AbstractContextManager["FrameSource"]):
     """Numbered frames with times.
 
     Attributes:
@@ -81,13 +80,6 @@ class FrameSource(ABC):
     def __init__(
         self, path: str | os.PathLike[str], *, times: np.ndarray, fps: float | None = None
     ):
-        """Keep the times.
-
-        Args:
-            path: where the frames come from.
-            times: (n,) seconds.
-            fps: None for the average over the times, 1 if there is only one.
-        """
         self.path, self.times, self.num_frames = os.fspath(path), times, len(times)
         if fps is None:
             fps = (len(times) - 1) / times[-1] if times[-1] > 0 else 1.0
@@ -124,15 +116,12 @@ class FrameSource(ABC):
     def read(
         self, indices: Sequence[int], *, each: Callable[[Tensor], Tensor] | None = None
     ) -> Tensor:
-        """Return (t, 3, h, w) uint8 frames; an index may come twice, in any order.
+        """Return (t, 3, h, w) uint8 frames in the order of `indices`, channels last in memory.
 
         Args:
-            indices: numbers of the frames.
+            indices: numbers of the frames; one may come twice, in any order.
             each: applied to every (1, 3, h, w) frame before it is kept, such as a resize. Without
                 it the frames together may have at most `MAX_CLIP_PIXELS`.
-
-        Returns:
-            Frames in the order of `indices`, channels last in memory.
         """
         places: dict[int, list[int]] = {}
         for place, index in enumerate(indices):
@@ -169,18 +158,10 @@ class FrameSource(ABC):
         for _ in self.stream(range(self.num_frames)):
             pass
 
-    def close(self) -> None:  # noqa: B027 - most sources hold nothing open
+    def close(self) -> None:
         """Let go of the file."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,40 +126,30 @@ def number_labels(
     labels = list(labels)
     if class_names is None:
         class_names = sort_names(label for label in labels if label is not None)
-    number_of = ClassNumbers(class_names, path=path)
-    unknown = sort_names({name for name in labels if name is not None and name not in number_of})
+    check_class_names(class_names, path=path)
+    exact = {name: number for number, name in enumerate(class_names)}
+    alike = Counter(map(fold, class_names))  # names that differ by case alone are met to the letter
+    folded = {fold(name): number for name, number in exact.items() if alike[fold(name)] == 1}
+    named = {name for name in labels if name is not None}
+    numbers = {name: exact.get(name, folded.get(fold(name), -1)) for name in named}
+    unknown = sort_names(name for name, number in numbers.items() if number < 0)
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise ValueError(
             f"{path} has the class {escape_unprintable(unknown[0])!r}{more}, not among the "
             f"{len(class_names)} class names: {shorten(class_names)}"
         )
-    return [None if name is None else number_of[name] for name in labels], list(class_names)
+    return [numbers[name] if name is not None else None for name in labels], list(class_names)
 
 
-class ClassNumbers:
-    """Finds the number of a class by its name, to the letter or else by what `fold` leaves."""
-
-    def __init__(self, class_names: Sequence[str], *, path: PathOrStr) -> None:
-        self._exact: dict[str, int] = {}
-        self._folded: dict[str, int | None] = {}
-        for number, name in enumerate(class_names):
-            if self._exact.setdefault(name, number) != number:
-                raise ValueError(f"{path}: two classes are called {escape_unprintable(name)!r}")
-            if escape_unprintable(name) != name:
-                raise ValueError(
-                    f"{path}: the class name {escape_unprintable(name)!r} is not plain text"
-                )
-            folded = fold(name)  # names that differ by case alone are found to the letter only
-            self._folded[folded] = None if folded in self._folded else number
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._exact or self._folded.get(fold(name)) is not None
-
-    def __getitem__(self, name: str) -> int:
-        number = self._exact.get(name, self._folded.get(fold(name)))
-        assert number is not None, name
-        return number
+def check_class_names(class_names: Sequence[str], *, path: PathOrStr) -> None:
+    """Refuse names that occur twice or would break a line."""
+    for name, count in Counter(class_names).items():
+        shown = escape_unprintable(name)
+        if count > 1:
+            raise ValueError(f"{path}: two classes are called {shown!r}")
+        if shown != name:
+            raise ValueError(f"{path}: the class name {shown!r} is not plain text")
 
 
 def fold(name: str) -> str:

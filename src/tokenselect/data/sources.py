@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import os
 import re
 import shutil
 import sys
@@ -24,23 +23,17 @@ from tokenselect.data.frame_folder import list_pictures, walk_videos
 from tokenselect.data.frame_source import FramesInMemory, FrameSource, VideoError
 from tokenselect.data.synthetic import CLASS_NAMES, SyntheticActions
 from tokenselect.data.video import open_video
-from tokenselect.data.video_writer import write_video
 
 NUM_SAMPLES = len(CLASS_NAMES)
 FRAMES, SIDE, FPS = 16, 192, 8.0  # twice the side that the small model sees, for the eye
 
 
-def sample_clips() -> SyntheticActions:
-    """Give the clips that no model was trained on, one of each class and so on."""
-    return SyntheticActions(NUM_SAMPLES, frames=FRAMES, size=SIDE, split="test")
-
-
 def open_sample(number: int) -> FramesInMemory:
-    """Draw sample clip `number`."""
+    """Draw sample clip `number`, which no model was trained on."""
     if not 0 <= number < NUM_SAMPLES:
         raise ValueError(f"samples are numbered 0 to {NUM_SAMPLES - 1}, got {number}")
-    frames = sample_clips().video(number).contiguous()
-    return FramesInMemory(frames, fps=FPS, name=f"sample:{number}")
+    clips = SyntheticActions(NUM_SAMPLES, frames=FRAMES, size=SIDE, split="test")
+    return FramesInMemory(clips.video(number).contiguous(), fps=FPS, name=f"sample:{number}")
 
 
 def sample_label(number: int) -> str:
@@ -48,37 +41,15 @@ def sample_label(number: int) -> str:
     return CLASS_NAMES[number]
 
 
-def write_samples(folder: str | os.PathLike[str], *, count: int = NUM_SAMPLES) -> list[Path]:
-    """Write the first sample clips as files named by what they show."""
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for number in range(count):
-        path = place / f"sample-{number}-{sample_label(number)}.mp4"
-        write_video(path, open_sample(number).frames, fps=FPS, options={"crf": "12"})
-        paths.append(path)
-    return paths
-
-
-def camera_address(number: int) -> tuple[str, str]:
-    """Give what FFmpeg calls a camera, and the system that it belongs to."""
-    if sys.platform == "darwin":
-        return str(number), "avfoundation"
-    if sys.platform == "win32":
-        return f"video={number}", "dshow"
-    return f"/dev/video{number}", "v4l2"
+# By platform: what FFmpeg calls a camera, and the system that it belongs to.
+CAMERAS = {"darwin": ("{}", "avfoundation"), "win32": ("video={}", "dshow")}
 
 
 def record_camera(number: int, seconds: float, *, tell: Callable[[str], object]) -> FramesInMemory:
-    """Record a camera into memory.
-
-    Args:
-        number: 0 for the first.
-        seconds: how long.
-        tell: told how far it is.
-    """
+    """Record a camera, 0 for the first, into memory; `tell` is told how far it is."""
     name = f"camera {number}"
-    file, system = camera_address(number)
+    pattern, system = CAMERAS.get(sys.platform, ("/dev/video{}", "v4l2"))
+    file = pattern.format(number)
     try:
         with av.open(file, format=system) as container:
             return record_stream(container, seconds, name=name, tell=tell)
@@ -115,14 +86,7 @@ PART = 2**18  # bytes read at once
 def download_video(
     address: str, folder: Path, *, tell: Callable[[str], object], max_bytes: int = MAX_BYTES
 ) -> Path:
-    """Fetch a video into a folder; what goes wrong is said in one line.
-
-    Args:
-        address: http or https.
-        folder: where the file goes, under the name it has there.
-        tell: told how far it is.
-        max_bytes: a larger file is refused.
-    """
+    """Fetch a video into a folder, under the name it has there; `tell` is told how far it is."""
     path = folder / (Path(urlsplit(address).path).name or "video")
     try:
         with urllib.request.urlopen(address, timeout=20) as answer, path.open("wb") as file:
@@ -168,7 +132,7 @@ def find_videos(
     words: Sequence[str],
     *,
     seconds: float = 4.0,
-    tell: Callable[[str], object] | None = None,
+    tell: Callable[[str], object] = lambda _: None,
 ) -> list[FoundVideo]:
     """Turn what was named into videos, in order.
 
@@ -179,7 +143,7 @@ def find_videos(
     """
     if not words:
         raise ValueError(f"name a video: {WHAT_A_VIDEO_IS}")
-    return [v for word in words for v in _find(word, seconds=seconds, tell=tell or _tell_nobody)]
+    return [v for word in words for v in _find(word, seconds=seconds, tell=tell)]
 
 
 def _find(word: str, *, seconds: float, tell: Callable[[str], object]) -> list[FoundVideo]:
@@ -213,7 +177,7 @@ def _in_folder(path: Path) -> list[FoundVideo]:
 
 
 def _samples(word: str, number: str | None) -> list[FoundVideo]:
-    if number is not None and int(number) >= NUM_SAMPLES:
+    if int(number or 0) >= NUM_SAMPLES:
         raise ValueError(f"samples are numbered 0 to {NUM_SAMPLES - 1}, got {word!r}")
     numbers = range(NUM_SAMPLES) if word == "samples" else [int(number or 0)]
     return [FoundVideo(f"sample:{n}", partial(open_sample, n), sample_label(n)) for n in numbers]
@@ -229,7 +193,3 @@ def _open_address(address: str, tell: Callable[[str], object]) -> FrameSource:
         raise
     weakref.finalize(source, folder.cleanup)
     return source
-
-
-def _tell_nobody(_: str) -> None:
-    pass

@@ -6,7 +6,7 @@ import os
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tokenselect.data.frame_folder import holds_videos
@@ -141,42 +141,19 @@ def _divide_groups(
     counts: dict[str, Counter[int | None]] = defaultdict(Counter)
     for unit, sample in zip(units, samples, strict=True):
         counts[unit][sample.label] += 1
-    best: tuple[float, dict[str, str]] | None = None
-    for _ in range(TRIES):
-        order = draw.sample(sorted(counts), len(counts))
-        divided = _fill_parts(order, counts, parts, len(samples))
-        cost = _cost(divided, counts, parts, len(samples))
-        if best is None or cost < best[0]:
-            best = cost, divided
-    assert best is not None
-    return best[1]
+    classes, wanted = {sample.label for sample in samples}, HELD_OUT * len(samples)
 
+    def deal() -> tuple[float, dict[str, str]]:
+        """Deal the groups at random; also count the classes that a part lacks, train's first."""
+        left, divided = draw.sample(sorted(counts), len(counts)), {}
+        cost = 0.0
+        for part in reversed(parts):
+            dealt: Counter[int | None] = Counter()
+            while dealt.total() < wanted and len(left) > 1:
+                divided[left[-1]] = part
+                dealt += counts[left.pop()]
+            cost += 1e3 * len(classes - dealt.keys()) + abs(dealt.total() - wanted) / len(samples)
+        kept = {label for unit in left for label in counts[unit]}
+        return cost + 1e6 * len(classes - kept), divided | dict.fromkeys(left, "train")
 
-def _fill_parts(
-    order: list[str], counts: Mapping[str, Counter[int | None]], parts: Sequence[str], total: int
-) -> dict[str, str]:
-    divided: dict[str, str] = {}
-    left = list(order)
-    for part in reversed(parts):
-        size = 0
-        while size < HELD_OUT * total and len(left) > 1:
-            group = left.pop()
-            size += counts[group].total()
-            divided[group] = part
-    return divided | dict.fromkeys(left, "train")
-
-
-def _cost(
-    divided: Mapping[str, str],
-    counts: Mapping[str, Counter[int | None]],
-    parts: Sequence[str],
-    total: int,
-) -> float:
-    """Count the classes that a part lacks, train's first, and how far the sizes are off."""
-    in_part: dict[str, Counter[int | None]] = {part: Counter() for part in ("train", *parts)}
-    for group, part in divided.items():
-        in_part[part] += counts[group]
-    classes = {label for counter in counts.values() for label in counter}
-    lacking = {part: len(classes - counter.keys()) for part, counter in in_part.items()}
-    off = sum(abs(in_part[part].total() / total - HELD_OUT) for part in parts)
-    return 1e6 * lacking["train"] + 1e3 * sum(lacking[part] for part in parts) + off
+    return min((deal() for _ in range(TRIES)), key=lambda dealt: dealt[0])[1]

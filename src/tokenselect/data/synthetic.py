@@ -136,6 +136,15 @@ class SyntheticActions(Dataset[tuple[Tensor, int]]):
 
     Clip i depends on (seed, split, i, frames, size) alone, and in training on the epoch, so a
     longer set begins with the shorter one, and the splits never share a clip.
+
+    Args:
+        num_clips: length of the data set.
+        frames: t, frames of a clip.
+        size: h and w in pixels, or one side for both.
+        seed: another seed gives other clips.
+        split: each split has clips of its own.
+        movers: moving shapes, the target and the decoy among them.
+        is_training: make new clips in each epoch, so that none is seen twice.
     """
 
     class_names: Sequence[str] = CLASS_NAMES
@@ -151,17 +160,6 @@ class SyntheticActions(Dataset[tuple[Tensor, int]]):
         movers: int = 3,
         is_training: bool = False,
     ) -> None:
-        """Check the sizes; nothing is drawn before a clip is asked for.
-
-        Args:
-            num_clips: length of the data set.
-            frames: t, frames of a clip.
-            size: h and w in pixels, or one side for both.
-            seed: another seed gives other clips.
-            split: each split has clips of its own.
-            movers: moving shapes, the target and the decoy among them.
-            is_training: make new clips in each epoch, so that none is seen twice.
-        """
         self.size = (size, size) if isinstance(size, int) else size
         if num_clips < 1 or frames < 4 or min(self.size) < 32 or movers < 2:
             raise ValueError(

@@ -1,10 +1,12 @@
 """Geometry, colour and erasing on whole clips: one draw holds for all frames of a clip.
 
-Frames are (t, 3, h, w) uint8 until `normalize` makes them (3, t, h, w) float.
+Frames are (t, 3, h, w) uint8 until `normalize` makes them (3, t, h, w) float. Draws depend on
+nothing but a generator, so that every sample can be made again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 
@@ -12,10 +14,29 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from tokenselect.data.draws import draw_integer, draw_uniform, happens
-
 LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue look
 Box = tuple[int, int, int, int]  # top, left, height, width
+
+
+def seeded_generator(*numbers: int) -> Generator:
+    """Return a generator for a tuple such as (seed, epoch, index): other numbers, other draws."""
+    digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
+    return Generator().manual_seed(int.from_bytes(digest) >> 1)
+
+
+def draw_uniform(low: float, high: float, *, generator: Generator) -> float:
+    """Draw a number between `low` and `high`."""
+    return low + (high - low) * torch.rand((), generator=generator, dtype=torch.float64).item()
+
+
+def draw_integer(low: int, high: int, *, generator: Generator) -> int:
+    """Draw one of low, …, high − 1."""
+    return int(torch.randint(low, high, (), generator=generator))
+
+
+def happens(probability: float, *, generator: Generator) -> bool:
+    """Say yes with the given probability."""
+    return draw_uniform(0, 1, generator=generator) < probability
 
 
 def resize(frames: Tensor, size: tuple[int, int]) -> Tensor:

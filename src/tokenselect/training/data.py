@@ -28,14 +28,13 @@ from tokenselect.data import (
     read_annotations,
     seeded_generator,
 )
-from tokenselect.data.augmentation import IMAGENET_STATS, KINETICS_STATS
 from tokenselect.data.cache import ClipCache
+from tokenselect.data.clips import STATS
 from tokenselect.data.split import UNDIVIDED
 from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.data.video import FrameSource
 from tokenselect.training.recipe import AugmentationRecipe, DataRecipe, PartRecipe
 
-STATS = {"kinetics": KINETICS_STATS, "imagenet": IMAGENET_STATS}
 PARTS = ("train", "val", "test")
 
 
