@@ -29,17 +29,11 @@ from tokenselect.training.distributed import default_device
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """What a comparison found.
+    """What a comparison found."""
 
-    Attributes:
-        rows: of the table.
-        warnings: where learning is no better than not.
-        files: that were written.
-    """
-
-    rows: list[ComparisonRow]
-    warnings: list[str]
-    files: list[Path]
+    rows: list[ComparisonRow]  # of the table
+    warnings: list[str]  # where learning is no better than not
+    files: list[Path]  # that were written
 
 
 def run_comparison(

@@ -28,18 +28,12 @@ START = "start"  # the dense model that all others are fine-tuned from, as it is
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table; a cell is a line with a seed.
+    """One line of the table; a cell is a line with a seed."""
 
-    Attributes:
-        plan: what is kept in the test.
-        method: one of `METHODS`, "oracle", or "dense" and "start" for the line without selection.
-        variant: its name; "" for the recipe as it is.
-        changes: keys of the recipe with dots to their values: {"schedule.sigma": 0.05}.
-    """
-
-    plan: str
-    method: str
-    variant: str = ""
+    plan: str  # what is kept in the test
+    method: str  # one of `METHODS`, "oracle", or "dense" and "start" for the line without selection
+    variant: str = ""  # its name; "" for the recipe as it is
+    # keys of the recipe with dots to their values: {"schedule.sigma": 0.05}
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

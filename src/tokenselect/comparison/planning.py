@@ -118,31 +118,20 @@ KEYS_BEFORE = {  # those of a recipe in version 0.1, by the names of today
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """All choices of a comparison.
+    """All choices of a comparison."""
 
-    Attributes:
-        folder: takes runs, results, tables.
-        recipe: of the fine-tuning; its plan, method and seed are those of each cell.
-        dense: recipe of the dense model, or a checkpoint; "{seed}" in it stands for the seed.
-        lines: what is compared.
-        seeds: of every line.
-        is_trained: fine-tune every line for equally long; else test the dense weights as they are.
-        shares_dense: train one dense model, with the first seed, for all seeds.
-        tunes_dense: fine-tune the dense model, too, as a line of its own.
-        views: clips x crops of a test.
-        threads: of torch in each process.
-    """
-
-    folder: Path
-    recipe: Recipe
+    folder: Path  # takes runs, results, tables
+    recipe: Recipe  # of the fine-tuning; its plan, method and seed are those of each cell
+    # recipe of the dense model, or a checkpoint; "{seed}" in it stands for the seed
     dense: Recipe | str
-    lines: Sequence[Line]
-    seeds: Sequence[int]
+    lines: Sequence[Line]  # what is compared
+    seeds: Sequence[int]  # of every line
+    # fine-tune every line for equally long; else test the dense weights as they are
     is_trained: bool = True
-    shares_dense: bool = False
-    tunes_dense: bool = True
-    views: str = "1x1"
-    threads: int = 1
+    shares_dense: bool = False  # train one dense model, with the first seed, for all seeds
+    tunes_dense: bool = True  # fine-tune the dense model, too, as a line of its own
+    views: str = "1x1"  # clips x crops of a test
+    threads: int = 1  # of torch in each process
 
     @property
     def dense_lines(self) -> list[Line]:

@@ -24,37 +24,25 @@ RIVALS = ("random", "uniform", "static")  # what a learned selection must beat
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRow:
-    """One line of the table, over its seeds.
+    """One line of the table, over its seeds."""
 
-    Attributes:
-        plan: what is kept in the test.
-        method: how it is chosen.
-        variant: of the recipe.
-        seeds: those with a result.
-        top1: one per seed.
-        gmacs: billions of multiply-adds per view.
-        milliseconds: median of one clip alone, timed in turns with all others; None if not timed.
-        recall: by site, mean over seeds: the share of what matters that the site keeps.
-        answers: one text per seed, one character per clip: 1 right, 0 wrong, `SKIPPED`.
-        against: rival's method to the paired comparison with it.
-        minutes: of the training, mean over seeds.
-        errors: of the cells without a result.
-        refusal: why the method cannot be at a site of the plan, if it cannot.
-    """
-
-    plan: str
-    method: str
-    variant: str = ""
-    seeds: list[int] = field(default_factory=list)
-    top1: list[float] = field(default_factory=list)
-    gmacs: float = float("nan")
+    plan: str  # what is kept in the test
+    method: str  # how it is chosen
+    variant: str = ""  # of the recipe
+    seeds: list[int] = field(default_factory=list)  # those with a result
+    top1: list[float] = field(default_factory=list)  # one per seed
+    gmacs: float = float("nan")  # billions of multiply-adds per view
+    # median of one clip alone, timed in turns with all others; None if not timed
     milliseconds: Timing | None = None
+    # by site, mean over seeds: the share of what matters that the site keeps
     recall: dict[str, float] = field(default_factory=dict)
+    # one text per seed, one character per clip: 1 right, 0 wrong, `SKIPPED`
     answers: list[str] = field(default_factory=list)
+    # rival's method to the paired comparison with it
     against: dict[str, Paired] = field(default_factory=dict)
-    minutes: float = 0.0
-    errors: list[str] = field(default_factory=list)
-    refusal: str | None = None
+    minutes: float = 0.0  # of the training, mean over seeds
+    errors: list[str] = field(default_factory=list)  # of the cells without a result
+    refusal: str | None = None  # why the method cannot be at a site of the plan, if it cannot
 
     @property
     def mean(self) -> float:

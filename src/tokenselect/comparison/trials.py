@@ -46,28 +46,18 @@ SKIPPED = "-"  # in place of 0 or 1: the clip has no label, or its video cannot 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What is trained and where it is tested.
+    """What is trained and where it is tested."""
 
-    Attributes:
-        key: follows from all that the result depends on.
-        title: for people.
-        recipe: plain values of the run, its folder named by the key.
-        results: plan of a test to the file of its result.
-        is_trained: else the starting weights are tested.
-        is_oracle: the selection is told the truth.
-        needs: key of the trial whose weights this one starts from.
-        views: clips x crops of a test.
-        refusal: why the method cannot be at a site of the plan; such a trial is not run.
-    """
-
-    key: str
-    title: str
-    recipe: dict[str, Any]
+    key: str  # follows from all that the result depends on
+    title: str  # for people
+    recipe: dict[str, Any]  # plain values of the run, its folder named by the key
+    # plan of a test to the file of its result
     results: dict[str, str] = field(default_factory=dict)
-    is_trained: bool = True
-    is_oracle: bool = False
-    needs: str | None = None
-    views: str = "1x1"
+    is_trained: bool = True  # else the starting weights are tested
+    is_oracle: bool = False  # the selection is told the truth
+    needs: str | None = None  # key of the trial whose weights this one starts from
+    views: str = "1x1"  # clips x crops of a test
+    # why the method cannot be at a site of the plan; such a trial is not run
     refusal: str | None = None
 
     @property

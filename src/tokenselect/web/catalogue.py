@@ -27,15 +27,10 @@ OPEN_PLANS = 16  # of one model; all share its backbone's weights
 
 @dataclass(frozen=True)
 class Offer:
-    """A model on the list.
+    """A model on the list."""
 
-    Attributes:
-        title: as shown.
-        open: builds it.
-    """
-
-    title: str
-    open: Callable[[], nn.Module]
+    title: str  # as shown
+    open: Callable[[], nn.Module]  # builds it
 
 
 class Catalogue:

@@ -36,29 +36,18 @@ UPLOADS = "/api/videos"
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Bounds on what a client may ask for.
+    """Bounds on what a client may ask for."""
 
-    Attributes:
-        max_mb: of an uploaded file, in units of 2²⁰ bytes.
-        max_seconds: of an uploaded video.
-        max_pixels: of one frame; 8K has 33 million.
-        max_videos: uploads held at once; the one that lay idle longest makes room.
-        max_unfinished: uploads under way at once.
-        max_stall: seconds without a byte after which a request that is still sending is dropped.
-        max_idle: seconds after which an upload that nobody uses is deleted.
-        max_waiting: jobs in the queue beside the one that runs.
-        max_results: finished jobs that are remembered.
-    """
-
-    max_mb: float = 200.0
-    max_seconds: float = 300.0
-    max_pixels: int = 40_000_000
-    max_videos: int = 4
-    max_unfinished: int = 4
+    max_mb: float = 200.0  # of an uploaded file, in units of 2²⁰ bytes
+    max_seconds: float = 300.0  # of an uploaded video
+    max_pixels: int = 40_000_000  # of one frame; 8K has 33 million
+    max_videos: int = 4  # uploads held at once; the one that lay idle longest makes room
+    max_unfinished: int = 4  # uploads under way at once
+    # seconds without a byte after which a request that is still sending is dropped
     max_stall: float = 30.0
-    max_idle: float = 900.0
-    max_waiting: int = 4
-    max_results: int = 8
+    max_idle: float = 900.0  # seconds after which an upload that nobody uses is deleted
+    max_waiting: int = 4  # jobs in the queue beside the one that runs
+    max_results: int = 8  # finished jobs that are remembered
 
     def __post_init__(self) -> None:
         for name in ("max_mb", "max_seconds"):

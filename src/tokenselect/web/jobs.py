@@ -24,27 +24,16 @@ class Cancelled(Exception):
 
 @dataclass
 class Job:
-    """One piece of work.
+    """One piece of work."""
 
-    Attributes:
-        work: told how to tell what it is doing; returns the result.
-        steps: how often it tells something, for the progress.
-        id: unguessable.
-        state: what became of it.
-        doing: what it is doing, in words.
-        told: steps begun.
-        result: what the work returned.
-        error: why it failed, for the user.
-    """
-
-    work: Work
-    steps: int
-    id: str = field(default_factory=lambda: secrets.token_urlsafe(12))
-    state: State = "waiting"
-    doing: str = "waiting"
-    told: int = 0
-    result: dict[str, Any] | None = None
-    error: str | None = None
+    work: Work  # told how to tell what it is doing; returns the result
+    steps: int  # how often it tells something, for the progress
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(12))  # unguessable
+    state: State = "waiting"  # what became of it
+    doing: str = "waiting"  # what it is doing, in words
+    told: int = 0  # steps begun
+    result: dict[str, Any] | None = None  # what the work returned
+    error: str | None = None  # why it failed, for the user
     is_unwanted: bool = False
 
     @property

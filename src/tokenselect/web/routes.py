@@ -136,15 +136,9 @@ def open_named(video: str, store: UploadStore) -> Iterator[tuple[FrameSource, st
 
 def without_pictures(story: dict[str, Any]) -> dict[str, Any]:
     """Leave the pictures out of a story: numbers only."""
+    none = {"heat": None, "gone": None}
     plans = [
-        {
-            **plan,
-            "sites": [
-                {name: value for name, value in site.items() if name not in ("heat", "gone")}
-                for site in plan["sites"]
-            ],
-        }
-        for plan in story["plans"]
+        {**plan, "sites": [{**site, **none} for site in plan["sites"]]} for plan in story["plans"]
     ]
     return {**story, "clip": {**story["clip"], "frames": []}, "plans": plans}
 
@@ -159,7 +153,12 @@ def model_routes(catalogue: Catalogue, limits: Limits) -> APIRouter:
         return Info(
             models=[ModelEntry(key=k, title=o.title) for k, o in catalogue.offers.items()],
             methods=list(UNTRAINED),
-            samples=[describe_sample(number) for number in range(NUM_SAMPLES)],
+            samples=[
+                SampleEntry(
+                    video=f"sample:{n}", label=sample_label(n), picture=f"/api/samples/{n}.jpg"
+                )
+                for n in range(NUM_SAMPLES)
+            ],
             max_mb=limits.max_mb,
             max_seconds=limits.max_seconds,
         )
@@ -196,13 +195,6 @@ def model_routes(catalogue: Catalogue, limits: Limits) -> APIRouter:
         return Response(sample_picture(number), media_type="image/jpeg")
 
     return routes
-
-
-def describe_sample(number: int) -> SampleEntry:
-    """Say what a sample shows, and where its picture is."""
-    return SampleEntry(
-        video=f"sample:{number}", label=sample_label(number), picture=f"/api/samples/{number}.jpg"
-    )
 
 
 def describe_sites(plan: SelectionPlan) -> list[SiteEntry]:

@@ -6,8 +6,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Box = list[float]
-
 
 class Asked(BaseModel):
     """What a client sends: unknown keys are refused."""
@@ -113,7 +111,7 @@ class Guess(BaseModel):
     probability: float
 
 
-class Layer(BaseModel):
+class ShownLayer(BaseModel):
     """Cost of a part of the model."""
 
     name: str
@@ -121,7 +119,7 @@ class Layer(BaseModel):
     thw: list[int] = Field(description="frames, rows and columns of its tokens; may be empty")
 
 
-class SiteStory(BaseModel):
+class ShownSite(BaseModel):
     """What one site kept, and why."""
 
     text: str
@@ -130,15 +128,15 @@ class SiteStory(BaseModel):
     before: list[int] = Field(description="frames, rows, columns given to the site")
     after: list[int] = Field(description="and what it gave on")
     scores: list[float | None] = Field(description="of each frame of tokens; null: gone before")
-    boxes: list[Box | None] = Field(
+    boxes: list[list[float] | None] = Field(
         description="kept part of each frame, x0 y0 x1 y1 as shares of its sides; null: dropped"
     )
-    grid: Box = Field(description="place of the cells of `heat` and `gone`")
+    grid: list[float] = Field(description="place of the cells of `heat` and `gone`")
     heat: str | None = Field(None, description="picture: scores of the patches, frames abreast")
     gone: str | None = Field(None, description="picture: dropped cells inside the boxes")
 
 
-class PlanStory(BaseModel):
+class ShownPlan(BaseModel):
     """One plan on the clip."""
 
     plan: str
@@ -146,11 +144,11 @@ class PlanStory(BaseModel):
     milliseconds: float | None
     share: float = Field(description="of the pixels that reach the end")
     top: list[Guess]
-    layers: list[Layer]
-    sites: list[SiteStory]
+    layers: list[ShownLayer]
+    sites: list[ShownSite]
 
 
-class Clip(BaseModel):
+class ShownClip(BaseModel):
     """The clip as it was in the video."""
 
     name: str
@@ -161,7 +159,7 @@ class Clip(BaseModel):
     rate: float
     numbers: list[int] = Field(description="of its frames in the video")
     times: list[float]
-    view: Box = Field(description="what the model sees of a frame")
+    view: list[float] = Field(description="what the model sees of a frame")
     frames: list[str] = Field(description="pictures as data addresses; none if not wanted")
 
 
@@ -171,8 +169,8 @@ class Story(BaseModel):
     start: int
     model: str
     notes: list[str]
-    clip: Clip
-    plans: list[PlanStory]
+    clip: ShownClip
+    plans: list[ShownPlan]
 
 
 class JobEntry(BaseModel):
