@@ -6,7 +6,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "tokenselect"
 
 ROWS: list[set[str]] = [
-    {"extras", "locking"},
+    {"extras", "locking", "threads"},
     {"ops", "data"},
     {"grid", "plan"},
     {"selectors", "backbones"},

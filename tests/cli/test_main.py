@@ -4,7 +4,8 @@ import sys
 import pytest
 
 import tokenselect
-from tokenselect.cli.main import COMMANDS, main, spell_flags
+from tokenselect.cli.main import COMMANDS, main
+from tokenselect.cli.options import spell_flags
 from tokenselect.extras import MissingExtraError, require
 from tokenselect.inference import memory
 

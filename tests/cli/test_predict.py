@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from tokenselect.cli.main import join_words, main
+from tokenselect.cli.main import main
+from tokenselect.cli.options import join_words
 
 
 @pytest.mark.slow

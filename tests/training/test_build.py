@@ -9,6 +9,7 @@ from tests.training.tiny import TinyBackbone, losses_of
 from tokenselect import models
 from tokenselect.checkpoints import load_model, plan_of
 from tokenselect.cli.evaluate import evaluate
+from tokenselect.cli.options import ClipOptions
 from tokenselect.cli.train import run, train
 from tokenselect.data import write_video
 from tokenselect.training import build, teach
@@ -18,6 +19,7 @@ from tokenselect.training.recipe import Recipe, read_recipe, recipe_from_dict
 from tokenselect.training.step import NonFiniteError
 from tokenselect.training.teach import teach_at_start
 
+ONE = ClipOptions(workers=0, device="cpu")
 DEFAULTS = teach.teach_selectors.__kwdefaults__
 
 SMALL = {
@@ -44,7 +46,7 @@ def test_the_command_trains_selects_and_evaluates(recipe_file, tmp_path, capsys)
     run([str(recipe_file), "--model.plan", "T0_0.5-S2_0.5"])
     folder = tmp_path / "runs" / "small"
     assert len(losses_of(folder)) == 2
-    evaluate(str(folder), "val", workers=0, device="cpu", output=str(tmp_path / "out.json"))
+    evaluate(str(folder), "val", options=ONE, output=str(tmp_path / "out.json"))
     results = json.loads((tmp_path / "out.json").read_text())
     assert results["num_videos"] == 8 and set(results["recall"]) == {"T0", "S2"}
     assert results["gmacs_per_view"] > 0 and len(results["per_class"]) == 8
@@ -247,7 +249,7 @@ def test_any_folder_can_be_evaluated_with_the_trained_cut(tmp_path):
     out = tmp_path / "out.json"
     run = tmp_path / "runs" / "small"
     folder = str(tmp_path / "val")
-    evaluate(str(run), folder, views="2x1", workers=0, device="cpu", output=str(out))
+    evaluate(str(run), folder, options=ONE, views="2x1", output=str(out))
     results = json.loads(out.read_text())
     assert results["num_videos"] == 4 and set(results["per_class"]) == {"dark", "light"}
     assert results["gmacs_per_video"] == pytest.approx(2 * results["gmacs_per_view"])
@@ -259,4 +261,4 @@ def test_other_classes_than_the_trained_ones_are_refused(tmp_path):
     with pytest.raises(
         ValueError, match=r"class 'dark' and 1 more, not among the 8 class names: right-down"
     ):
-        evaluate(str(tmp_path / "runs" / "small"), str(tmp_path / "val"), workers=0)
+        evaluate(str(tmp_path / "runs" / "small"), str(tmp_path / "val"), options=ONE)

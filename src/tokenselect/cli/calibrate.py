@@ -1,6 +1,5 @@
 """`tokenselect calibrate`: plans that meet a budget on this machine."""
 
-import json
 import re
 from dataclasses import asdict
 
@@ -9,8 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from tokenselect.checkpoints import info_of, load_model
-from tokenselect.cli.predict import best_device, choose_source
-from tokenselect.cli.progress import telling
+from tokenselect.cli.options import best_device, choose_source
+from tokenselect.cli.terminal import print_json, telling
 from tokenselect.inference.calibrate import (
     Calibration,
     Proposal,
@@ -75,7 +74,7 @@ def calibrate(
         )
     source = recorded.source if recorded is not None else None
     if json:
-        print_json(name, found, source)
+        print_json({"model": name, "results": source, **asdict(found)})
     else:
         print_table(name, found, recorded, checkpoint=checkpoint)
 
@@ -86,12 +85,6 @@ def read_sites(text: str) -> list[tuple[str, int]]:
     if not all(sites):
         raise ValueError(f"sites must be like T0,S4 (T or S and a block), got {text!r}")
     return [(site[1], int(site[2])) for site in sites if site]
-
-
-def print_json(name: str, found: Calibration, source: str | None) -> None:
-    """Print one JSON object."""
-    told = {"model": name, "results": source, **asdict(found)}
-    print(json.dumps(told, indent=2))
 
 
 def print_table(

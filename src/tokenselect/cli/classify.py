@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
-from tokenselect.checkpoints import info_of, load_model, method_of, plan_of, weights_digest
-from tokenselect.cli.predict import best_device, choose_source
+from tokenselect.checkpoints import info_of, method_of, plan_of, weights_digest
+from tokenselect.cli.options import ModelOptions
 from tokenselect.data import parse_views
 from tokenselect.data.frame_folder import walk_videos
 from tokenselect.inference.bulk import Reading, on_ray, on_this_machine
@@ -19,51 +19,33 @@ from tokenselect.inference.rows import Summary, classify_videos
 
 def classify(
     videos: list[str],
+    *,
+    options: ModelOptions,
     out: str = "results.csv",
-    model: str | None = None,
-    checkpoint: str | None = None,
-    weights: str | None = None,
-    plan: str | None = None,
-    method: str | None = None,
-    class_names: str | None = None,
     views: str = "1x1",
     window: float = 10.0,
     step: float | None = None,
     batch: int = 8,
     workers: int = 2,
     ray: str | None = None,
-    device: str | None = None,
 ) -> None:
     """Classify many videos into one table, a row each; run it again to finish what was killed.
 
     Args:
         videos: files, folders, patterns, or lists of files (.txt, one per line).
+        options: which model.
         out: results, .csv, .parquet or .jsonl; videos that have a row there already are skipped.
-        model: name of a model, for example mvit_b16; its weights are random unless given.
-        checkpoint: run folder or .safetensors file of a trained model.
-        weights: of the named model, for example kinetics400.
-        plan: what to keep, for example T0_0.6-S4_0.9, in place of the checkpoint's own.
-        method: how to select, in place of the checkpoint's own.
-        class_names: file with the names of the classes, if the checkpoint does not know them.
         views: clips × crops of a video, or of each window, for example 5x1.
         window: a longer video is read in windows of so many seconds; 0 for never.
         step: seconds from one window to the next; half a window if not given.
         batch: clips of one forward pass, from one video or several.
         workers: processes that read videos; on a Ray cluster, that also run the model.
         ray: address of a Ray cluster, auto, or local for a new one on this machine.
-        device: for example cpu or cuda; the accelerator if there is one and none is given.
     """
     clips, crops = parse_views(views)
     if batch < 1 or workers < 0:
         raise ValueError(f"batch must be at least 1 and workers 0, got {batch} and {workers}")
-    loaded = load_model(
-        choose_source(model, checkpoint),
-        weights=weights,
-        plan=plan,
-        method=method,
-        class_names=class_names,
-        device="cpu" if ray else device or best_device(),
-    )
+    loaded = options.load(**({"device": "cpu"} if ray else {}))
     reading = Reading(info_of(loaded).clip_rule, clips, crops, window, step)
     engine = partial(on_this_machine, loaded, reading=reading, workers=workers, batch=batch)
     if ray is not None:

@@ -1,14 +1,13 @@
 """`tokenselect data check`: read every video of a data set and report what is wrong."""
 
-import json as json_format
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from tokenselect.cli.terminal import counting, print_json
 from tokenselect.data.annotations import TableLayout, read_annotations
 from tokenselect.data.check import (
     CheckedVideo,
@@ -96,7 +95,7 @@ def check(
     }
     if json:
         details = [problem._asdict() for problem in problems]
-        print(json_format.dumps({**report, "details": details}, indent=2))
+        print_json({**report, "details": details})
     else:
         show_report(dataset, report, problems)
     if problems:
@@ -107,15 +106,14 @@ def check_with_progress(
     parts: dict[str, SampleList], *, min_frames: int, quick: bool, workers: int | None
 ) -> list[CheckedVideo]:
     """Read all videos behind a progress bar on the error stream."""
-    columns = (TextColumn("reading videos"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
-        task = progress.add_task("", total=len({s.path for p in parts.values() for s in p.samples}))
+    total = len({sample.path for part in parts.values() for sample in part.samples})
+    with counting("reading videos", total) as advance:
         return check_videos(
             parts,
             min_frames=min_frames,
             decodes_all=not quick,
             workers=workers,
-            on_done=lambda: progress.advance(task),
+            on_done=advance,
         )
 
 

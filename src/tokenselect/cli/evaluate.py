@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tokenselect.checkpoints import info_of, load_model, plan_of
+from tokenselect.checkpoints import info_of, plan_of
+from tokenselect.cli.options import ClipOptions
+from tokenselect.cli.terminal import counting
 from tokenselect.data import parse_views
 from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.insertion import selectors_of
@@ -23,23 +22,18 @@ from tokenselect.measure.accuracy import Accuracy, count_answers
 from tokenselect.measure.cost import count_macs
 from tokenselect.measure.recall import measure_recall
 from tokenselect.training.build import recipe_of
-from tokenselect.training.data import PARTS, ClipSet, build_test_set
-from tokenselect.training.distributed import default_device
-from tokenselect.training.recipe import PartRecipe
+from tokenselect.training.data import ClipSet
 
 
 def evaluate(
     checkpoint: str,
     dataset: str,
     *,
+    options: ClipOptions,
     views: str = "1x1",
     plan: str | None = None,
     method: str | None = None,
-    root: str | None = None,
-    where: dict[str, str] | None = None,
     batch_size: int = 8,
-    workers: int = 2,
-    device: str | None = None,
     output: str | None = None,
 ) -> None:
     """Test a trained model: accuracy, cost and time a video.
@@ -48,48 +42,20 @@ def evaluate(
         checkpoint: a run's folder (its best), a checkpoint's folder or its weights' file.
         dataset: "test", "val" or "train" of the model's recipe, "synthetic", or annotations (a
             file or a folder of class folders).
+        options: of the clips.
         views: clips x crops of each video, averaged after the softmax: 5x1, 4x3, 1x3.
         plan: what to select, in place of the trained plan; "dense" selects nothing.
         method: how to select, in place of the trained method.
-        root: folder of the videos.
-        where: what other columns of a table of videos must hold, as {"signer": "9-10"}.
         batch_size: videos at once.
-        workers: processes that load data.
-        device: None takes the accelerator if there is one.
         output: JSON file for the results.
     """
-    place = torch.device(device) if device else default_device()
-    model = load_model(checkpoint, plan=plan, method=method, device=place)
-    clips = choose_clips(model, dataset, views=views, root=root, where=where)
-    results = measure(model, clips, views=views, batch_size=batch_size, workers=workers)
+    model = options.load(checkpoint, plan=plan, method=method)
+    clips = options.find(model, dataset, views=views)
+    results = measure(model, clips, views=views, batch_size=batch_size, workers=options.workers)
     results = {"checkpoint": checkpoint, "dataset": dataset, **results}
     show(results)
     if output is not None:
         Path(output).write_text(json.dumps(results, indent=2) + "\n")
-
-
-def choose_clips(
-    model: nn.Module, dataset: str, *, views: str, root: str | None, where: dict[str, str] | None
-) -> ClipSet:
-    """Find the clips that a name or a path stands for, cut and labelled as in training."""
-    data, names = recipe_of(model).data, info_of(model).class_names
-    if dataset == "synthetic":
-        return build_test_set(dataclasses.replace(data, source="synthetic"), "test", views=views)
-    if root is not None:
-        data = dataclasses.replace(data, root=root)
-    if dataset in PARTS:
-        part, name = getattr(data, dataset), dataset
-    else:
-        path = Path(dataset).absolute()
-        part, name = PartRecipe(annotations=str(path)), "test"
-        base = path if path.is_dir() else path.parent
-        data = dataclasses.replace(data, source="videos", root=root or str(base))
-        if path.is_dir():  # of class folders, whatever the training videos were listed in
-            data = dataclasses.replace(data, table=None, format=None)
-    if where is not None:
-        part = dataclasses.replace(part, where=where)
-    data = dataclasses.replace(data, **{name: part})
-    return build_test_set(data, name, views=views, class_names=names)
 
 
 def measure(
@@ -106,14 +72,9 @@ def measure(
     loader: DataLoader[Any] = DataLoader(
         clips.dataset, batch_size=batch_size, num_workers=workers, collate_fn=clips.collate
     )
-    with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("testing", total=len(clips))
+    with counting("testing", len(clips)) as advance:
         counter, seconds = count_answers(
-            model,
-            loader,
-            num_classes=len(info.id2label),
-            device=device,
-            on_batch=lambda count: progress.advance(task, count),
+            model, loader, num_classes=len(info.id2label), device=device, on_batch=advance
         )
     accuracy = counter.result()
     num_views = parse_views(views)[0] * parse_views(views)[1]

@@ -1,6 +1,5 @@
 """`tokenselect export`: a model as a file that runs without this package."""
 
-import json
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from rich.console import Console
 from torch import Tensor
 
 from tokenselect.checkpoints import info_of, load_model, plan_of, with_plan
-from tokenselect.cli.progress import telling
+from tokenselect.cli.terminal import print_json, telling
 from tokenselect.data.clips import ClipRule
 from tokenselect.data.sources import find_videos
 from tokenselect.export import FORMATS, export_model, time_exported
@@ -89,7 +88,7 @@ def export(
         milliseconds_dense=1e3 * seconds["dense"] if seconds else None,
     )
     if json:
-        print_json(done)
+        print_json(asdict(done))
     else:
         print_text(done)
 
@@ -101,11 +100,6 @@ def read_clips(videos: str, rule: ClipRule) -> Tensor:
         with closing(video.open()) as source:
             clips.append(rule.read_crops(source))
     return rule.normalize(torch.cat(clips))
-
-
-def print_json(done: Export) -> None:
-    """Print one JSON object."""
-    print(json.dumps(asdict(done), indent=2))
 
 
 def print_text(done: Export) -> None:

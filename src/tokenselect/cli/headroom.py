@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import json as text
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-import torch
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from tokenselect.checkpoints import load_model
-from tokenselect.cli.evaluate import choose_clips
+from tokenselect.cli.options import ClipOptions
+from tokenselect.cli.terminal import counting, print_json
 from tokenselect.measure.headroom import Headroom, measure_headroom
-from tokenselect.training.distributed import default_device
 
 
 def headroom(
     checkpoint: str,
     dataset: str,
     *,
+    options: ClipOptions,
     keep: int | None = None,
     plan: str | None = None,
     choices: int = 32,
-    root: str | None = None,
-    where: dict[str, str] | None = None,
     batch_size: int = 16,
-    workers: int = 2,
     seed: int = 0,
-    device: str | None = None,
     json: bool = False,
 ) -> None:
     """Say what a choice of frames or regions could win on a data set, before training a selector.
@@ -44,37 +37,32 @@ def headroom(
         checkpoint: a run's folder (its best), a checkpoint's folder or its weights' file; selectors
             in it are left out.
         dataset: "test", "val" or "train" of the model's recipe, "synthetic", or annotations.
+        options: of the clips.
         keep: so many token frames before block 0.
         plan: one site instead, such as T4_0.3 or S2_0.3.
         choices: sets of frames to try at most; regions are all tried.
-        root: folder of the videos.
-        where: what other columns of a table of videos must hold, as {"signer": "9-10"}.
         batch_size: videos at once.
-        workers: processes that load data.
         seed: of the draw of sets.
-        device: None takes the accelerator if there is one.
         json: print JSON instead of a table.
     """
     if (keep is None) == (plan is None):
         raise ValueError(f"give keep or plan, got keep={keep} and plan={plan!r}")
-    place = torch.device(device) if device else default_device()
-    model = load_model(checkpoint, plan="dense", device=place)
-    clips = choose_clips(model, dataset, views="1x1", root=root, where=where)
+    model = options.load(checkpoint, plan="dense")
+    clips = options.find(model, dataset)
     loader: DataLoader[Any] = DataLoader(
-        clips.dataset, batch_size=batch_size, num_workers=workers, collate_fn=clips.collate
+        clips.dataset, batch_size=batch_size, num_workers=options.workers, collate_fn=clips.collate
     )
-    with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("trying", total=len(clips))
+    with counting("trying choices", len(clips)) as advance:
         found = measure_headroom(
             model,
             single_views(loader),
             plan=plan or f"T0={keep}",
             choices=choices,
             seed=seed,
-            on_batch=lambda count: progress.advance(task, count),
+            on_batch=advance,
         )
     if json:
-        print(text.dumps({**asdict(found), "advice": found.advice}, indent=2))
+        print_json({**asdict(found), "advice": found.advice})
     else:
         show(found)
 

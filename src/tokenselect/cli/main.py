@@ -6,8 +6,6 @@ for torch.
 
 from __future__ import annotations
 
-import inspect
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -77,9 +75,9 @@ def run(words: list[str], *, is_own_process: bool) -> None:
         import_module("tokenselect.inference.memory").keep_freed_memory()
     if name == "train":  # a recipe's file first, then its keys as options
         return function(rest)
-    from jsonargparse import auto_cli
+    from tokenselect.cli.options import call
 
-    auto_cli(function, args=spell_flags(function, rest), prog=f"tokenselect {name}")
+    call(function, rest, prog=f"tokenselect {name}")
 
 
 def explain(words: list[str]) -> None:
@@ -93,38 +91,3 @@ def explain(words: list[str]) -> None:
     begun = [name for name in COMMANDS if name.startswith(words[0])]
     hint = f"did you mean {begun[0]!r}?" if begun else f"the commands are:\n{listed}"
     raise ValueError(f"no command is called {' '.join(words[:2])!r}; {hint}")
-
-
-def spell_flags(function: Callable[..., Any], words: list[str]) -> list[str]:
-    """Write `--json` as `--json=true`, hyphens in options as underscores, and a list as JSON."""
-    parameters = list(inspect.signature(function).parameters.values())
-    flags = {f"--{p.name}" for p in parameters if p.annotation in (bool, "bool")}
-    hyphens = {f"--{p.name.replace('_', '-')}": f"--{p.name}" for p in parameters}
-    words = [respell(word, hyphens) for word in words]
-    spelled = [f"{word}=true" if word in flags else word for word in words]
-    is_list = parameters[0].annotation in (list[str], "list[str]")
-    return join_words(spelled) if is_list else spelled
-
-
-def respell(word: str, names: dict[str, str]) -> str:
-    """Write `--target-ms` and `--target-ms=80` as the option is called."""
-    name, equals, value = word.partition("=")
-    return names.get(name, name) + equals + value
-
-
-def join_words(arguments: list[str]) -> list[str]:
-    """Make one JSON list of the words that are neither options nor their values.
-
-    Args:
-        arguments: each option with its value behind it or behind an equals sign.
-    """
-    words: list[str] = []
-    others: list[str] = []
-    takes_value = False
-    for argument in arguments:
-        is_option = argument.startswith("-") and len(argument) > 1
-        (others if is_option or takes_value else words).append(argument)
-        takes_value = (
-            is_option and "=" not in argument and argument not in ("-h", "--help", "--print_config")
-        )
-    return [json.dumps(words), *others] if words else arguments

@@ -1,19 +1,18 @@
 """`tokenselect predict`: what is in a video, and what selection saves."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from torch import nn
 
-from tokenselect.checkpoints import info_of, load_model, method_of, plan_of, remarks_of
-from tokenselect.cli.progress import telling
+from tokenselect.checkpoints import info_of, method_of, plan_of, remarks_of
+from tokenselect.cli.options import ModelOptions
+from tokenselect.cli.terminal import print_json, telling
 from tokenselect.data import parse_views
 from tokenselect.data.sources import find_videos
 from tokenselect.inference.predict import (
@@ -31,19 +30,14 @@ DETAILED = 3  # up to so many videos get a table each
 
 def predict(
     videos: list[str],
-    model: str | None = None,
-    checkpoint: str | None = None,
-    weights: str | None = None,
-    plan: str | None = None,
-    method: str | None = None,
-    class_names: str | None = None,
+    *,
+    options: ModelOptions,
     views: str = "1x1",
     window: float = 10.0,
     step: float | None = None,
     seconds: float = 4.0,
     top: int = 5,
     repeats: int = 3,
-    device: str | None = None,
     json: bool = False,
 ) -> None:
     """Say what is in videos, with the cost of the model with its selection and without.
@@ -51,35 +45,20 @@ def predict(
     Args:
         videos: files, folders, patterns, http addresses, a camera's number, or sample (sample:0 to
             sample:7, or samples for all).
-        model: name of a model, for example mvit_b16; its weights are random unless given.
-        checkpoint: run folder or .safetensors file of a trained model; without model and
-            checkpoint, the small one of the package.
-        weights: of the named model: a file of any known layout, or public ones by name, for
-            example kinetics400.
-        plan: what to keep, for example T0_0.6-S4_0.9, in place of the checkpoint's own.
-        method: how to select, for example motion, in place of the checkpoint's own.
-        class_names: file with the names of the classes, if the checkpoint does not know them.
+        options: which model.
         views: clips × crops of a video, or of each window, for example 5x1.
         window: a longer video is read in windows of so many seconds; 0 for never.
         step: seconds from one window to the next; half a window if not given.
         seconds: to record of a camera.
         top: how many classes to show.
         repeats: timed forwards, with selection and without in turns; 0 for no timing.
-        device: for example cpu or cuda; the accelerator if there is one and none is given.
         json: print JSON instead of tables.
     """
     if top < 1:
         raise ValueError(f"top must be at least 1, got {top}")
     clips, crops = parse_views(views)
     with telling("loading the model") as tell:
-        loaded = load_model(
-            choose_source(model, checkpoint),
-            weights=weights,
-            plan=plan,
-            method=method,
-            class_names=class_names,
-            device=device or best_device(),
-        )
+        loaded = options.load()
         found = find_videos(videos, seconds=seconds, tell=tell)
         look = partial(predict_video, loaded, clips=clips, crops=crops, window=window, step=step)
         answers = [
@@ -91,7 +70,7 @@ def predict(
         tell("timing with selection and without")
         costs = cost_of(loaded, repeats=repeats)
     if json:
-        print_json(loaded, answers, costs, views=views, top=top)
+        print_json(describe(loaded, answers, costs, views=views, top=top))
     else:
         print_tables(loaded, answers, costs, views=views, top=top)
     if any(answer.error is not None for answer in answers):
@@ -103,24 +82,12 @@ def tell_window(tell: Callable[[str], object], name: str, done: int, of: int) ->
     tell(f"{name}: window {done} of {of}")
 
 
-def choose_source(model: str | None, checkpoint: str | None) -> str | None:
-    """Take the one of the two that was given, for `load_model`."""
-    if model is not None and checkpoint is not None:
-        raise ValueError(f"give a model or a checkpoint, got {model!r} and {checkpoint!r}")
-    return model or checkpoint
-
-
-def best_device() -> str:
-    """Name the accelerator if there is one."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def print_json(
+def describe(
     model: nn.Module, answers: list[Answer], costs: Costs, *, views: str, top: int
-) -> None:
-    """Print one JSON object."""
+) -> dict[str, Any]:
+    """Give all that was found as plain values."""
     info = info_of(model)
-    told: dict[str, Any] = {
+    return {
         "model": info.name,
         "plan": str(plan_of(model)),
         "method": method_of(model),
@@ -132,7 +99,6 @@ def print_json(
         "cost_of_a_view": asdict(costs),
         "videos": [answer_to_dict(answer, info.id2label, top=top) for answer in answers],
     }
-    print(json.dumps(told, indent=2, ensure_ascii=False))
 
 
 def print_tables(

@@ -1,6 +1,5 @@
 """`tokenselect profile`: what a model costs, dense and selected."""
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -10,8 +9,8 @@ from rich.table import Table
 from torch import nn
 
 from tokenselect.checkpoints import info_of, load_model, plan_of, with_plan
-from tokenselect.cli.predict import best_device
-from tokenselect.cli.progress import telling
+from tokenselect.cli.options import best_device
+from tokenselect.cli.terminal import print_json, telling
 from tokenselect.data import parse_views
 from tokenselect.insertion import watch_grids
 from tokenselect.measure.cost import NOISY, Timing, are_told_apart, count_macs, time_forwards
@@ -81,7 +80,7 @@ def profile(
             timed = time_forwards(models, clip, repeats=repeats)
         costs = count(selected.to("meta"), dense.to("meta"), views=views, timed=timed)
     if json:
-        print_json(costs)
+        print_json(asdict(costs))
     else:
         print_tables(costs)
 
@@ -113,11 +112,6 @@ def count(model: nn.Module, dense: nn.Module, *, views: str, timed: dict[str, Ti
         latency_ms=timed.get("selected"),
         latency_ms_dense=timed.get("dense"),
     )
-
-
-def print_json(costs: Profile) -> None:
-    """Print one JSON object."""
-    print(json.dumps(asdict(costs), indent=2))
 
 
 def print_tables(costs: Profile) -> None:

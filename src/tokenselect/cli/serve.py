@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from rich.console import Console
 
-from tokenselect.cli.predict import best_device
+from tokenselect.cli.options import best_device
 from tokenselect.extras import require
 
 

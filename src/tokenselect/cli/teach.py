@@ -9,11 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from tokenselect.checkpoints import load_model, save_model
-from tokenselect.cli.evaluate import choose_clips
-from tokenselect.cli.progress import telling
+from tokenselect.checkpoints import save_model
+from tokenselect.cli.options import ClipOptions
+from tokenselect.cli.terminal import telling
 from tokenselect.training.build import recipe_of
-from tokenselect.training.distributed import default_device
 from tokenselect.training.teach import Lesson, Shuffled, teach_selectors
 
 FEWEST = 5  # clips: every fifth batch is held out
@@ -25,16 +24,13 @@ def teach(
     *,
     plan: str,
     out: str,
+    options: ClipOptions,
     target: str = "choices",
     labels: bool = True,
-    root: str | None = None,
-    where: dict[str, str] | None = None,
     clips: int | None = None,
     steps: int = 300,
     batch_size: int = 16,
-    workers: int = 2,
     seed: int = 0,
-    device: str | None = None,
 ) -> None:
     """Give a trained dense model selectors in minutes; its own weights stay as they are.
 
@@ -46,27 +42,24 @@ def teach(
         dataset: "train" of the model's recipe, or other clips, as `tokenselect evaluate` takes.
         plan: what to keep, for example T0_0.25 or T0_0.5-S4_0.5.
         out: folder for the model with its selectors.
+        options: of the clips.
         target: what teaches: "choices", what the model loses with frames or regions drawn at
-            random; "saliency", the gradient of its loss; or "left-out", its loss without a frame,
-            for frames only.
+            random; or "saliency", the gradient of its loss.
         labels: of the clips are used; --labels=false takes the model's own answers instead.
-        root: folder of the videos.
-        where: what other columns of a table of videos must hold, as {"signer": "1-7"}.
         clips: learn from so many clips, drawn at random; None takes all.
         steps: of each scorer.
         batch_size: clips at once; fewer where there are fewer than five batches.
-        workers: processes that load data.
         seed: of the draws.
-        device: None takes the accelerator if there is one.
     """
-    place = torch.device(device) if device else default_device()
-    model = load_model(checkpoint, plan="dense", device=place)
-    found = choose_clips(model, dataset, views="1x1", root=root, where=where)
+    model = options.load(checkpoint, plan="dense")
+    found = options.find(model, dataset)
     count = len(found) if clips is None else min(clips, len(found))
     if count < FEWEST:
         raise ValueError(f"teaching takes at least {FEWEST} clips, got {count} of {dataset}")
     batch_size = min(batch_size, count // FEWEST)  # five batches, of which one is held out
-    batches = Shuffled(found, at_most=clips, batch_size=batch_size, workers=workers, seed=seed)
+    batches = Shuffled(
+        found, at_most=clips, batch_size=batch_size, workers=options.workers, seed=seed
+    )
     with telling("teaching") as tell, torch.random.fork_rng():
         torch.manual_seed(seed)
         lessons = teach_selectors(

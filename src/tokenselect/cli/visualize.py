@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 from torch import nn
 
-from tokenselect.checkpoints import load_model, plan_of, with_plan
+from tokenselect.checkpoints import plan_of, with_plan
 from tokenselect.checkpoints.model import DEFAULT_PLAN
-from tokenselect.cli.predict import best_device, choose_source
-from tokenselect.cli.progress import telling
+from tokenselect.cli.options import ModelOptions
+from tokenselect.cli.terminal import telling
 from tokenselect.data.sources import find_videos
 from tokenselect.inference.explain import explain_video
 from tokenselect.plan import SelectionPlan, Site
@@ -25,48 +25,32 @@ BUDGETS = (0.9, 0.7, 0.5, 0.3)  # of the plans that a report sets beside the ask
 
 def visualize(
     video: str,
+    *,
+    options: ModelOptions,
     out: str = "kept.html",
-    model: str | None = None,
-    checkpoint: str | None = None,
-    weights: str | None = None,
-    plan: str | None = None,
-    method: str | None = None,
-    class_names: str | None = None,
     start: float = 0.0,
     seconds: float | None = None,
     width: int | None = None,
     repeats: int = 3,
-    device: str | None = None,
 ) -> None:
     """Draw which frames and regions of a video a model keeps, with the scores that decided.
 
+    Several plans with commas between are set side by side.
+
     Args:
         video: file, folder of pictures, http address, camera's number, or sample.
+        options: which model.
         out: where to write; .png is a film strip, .mp4 and .gif an overlay of the clip, .html a
             report with everything.
-        model: name of a model, for example mvit_b16; its weights are random unless given.
-        checkpoint: run folder or .safetensors file of a trained model; without model and
-            checkpoint, the small one of the package.
-        weights: of the named model: a file of any known layout, or public ones by name.
-        plan: what to keep; several with commas between are set side by side.
-        method: how to select, for example motion, which needs no training.
-        class_names: file with the names of the classes, if the checkpoint does not know them.
         start: seconds into the video at which the part to look at begins.
         seconds: length of that part; all that follows if not given. The clip is its middle.
         width: of a frame in the picture, in pixels.
         repeats: timed forwards of each plan in turns; 0 for no timing.
-        device: for example cpu or cuda; the accelerator if there is one and none is given.
     """
     write = writer_of(out)
     with telling("loading the model") as tell:
-        loaded = load_model(
-            choose_source(model, checkpoint),
-            weights=weights,
-            method=method,
-            class_names=class_names,
-            device=device or best_device(),
-        )
-        models = choose_plans(loaded, plan, method=method, is_report=Path(out).suffix == ".html")
+        loaded, is_report = options.load(plan=None), Path(out).suffix == ".html"
+        models = choose_plans(loaded, options.plan, method=options.method, is_report=is_report)
         (found, *others) = find_videos([video], seconds=seconds or 4.0, tell=tell)
         if others:
             raise ValueError(f"visualize takes one video, {video} holds {1 + len(others)}")
@@ -117,12 +101,10 @@ def vary(plan: SelectionPlan) -> list[SelectionPlan]:
 
 def writer_of(out: str) -> Callable[[Path, Explanation, int | None], None]:
     """Find who writes such a file; refuse a place that cannot be written before any work."""
+    still, moving = (".png", ".jpg", ".webp"), (".mp4", ".gif")
     writers = {
-        ".png": write_strip,
-        ".jpg": write_strip,
-        ".webp": write_strip,
-        ".mp4": write_moving,
-        ".gif": write_moving,
+        **dict.fromkeys(still, write_strip),
+        **dict.fromkeys(moving, write_moving),
         ".html": write_page,
     }
     suffix = Path(out).suffix.lower()

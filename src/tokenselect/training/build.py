@@ -27,11 +27,7 @@ from tokenselect.training.data import (
     build_train_set,
     ignore_interrupts,
 )
-from tokenselect.training.distributed import (
-    Processes,
-    spread,
-    unwrap,
-)
+from tokenselect.training.distributed import Processes, spread, unwrap
 from tokenselect.training.learner import ANY, Budgets, Learner, WeightAverage
 from tokenselect.training.loop import Trainer
 from tokenselect.training.optimizer import LrSchedule, SigmaSchedule, build_optimizer
@@ -116,16 +112,7 @@ def build_learner(
     teach: Callable[[nn.Module], object] | None = None,
     changes: Changes | None = None,
 ) -> Learner:
-    """Build what learns: model, optimizer, schedules.
-
-    Args:
-        recipe: of the run.
-        processes: this process's place.
-        num_classes: outputs of the model.
-        steps_per_epoch: optimizer steps.
-        teach: teaches the selectors of a model that begins as a dense one; None leaves them.
-        changes: to the model.
-    """
+    """Build what learns; `teach` is for the selectors of a model that begins as a dense one."""
     schedule = recipe.schedule
     torch.manual_seed(recipe.seed)  # the same start in every process
     model, loaded = start_model(
@@ -183,14 +170,7 @@ def build_trainer(
     is_new: bool = True,
     changes: Changes | None = None,
 ) -> Trainer:
-    """Build a run, ready to start or to resume.
-
-    Args:
-        recipe: of the run.
-        processes: this process's place.
-        is_new: the run has no checkpoint yet, so its selectors may have to be taught.
-        changes: to the model and the clips that the recipe gives.
-    """
+    """Build a run, ready to resume or, if it `is_new`, to start: its selectors may be taught."""
     schedule = recipe.schedule
     clips = build_train_set(recipe.data, recipe.augmentation, seed=recipe.seed)
     val = build_test_set(recipe.data, "val", class_names=clips.class_names)

@@ -88,13 +88,7 @@ def save_checkpoint(
 ) -> Path:
     """Write the checkpoint of `step`, point the links, and drop older ones without a link.
 
-    Args:
-        run: folder of the run.
-        step: optimizer steps taken.
-        weights: of the model, on any device.
-        state: whatever the loop needs to continue; plain values and tensors.
-        metadata: goes into the weights' file, as JSON.
-        best_step: step of the checkpoint that `best` shall point to; None for none so far.
+    Metadata go into the weights' file, as JSON; all else that the loop needs is the `state`.
     """
     folder = run / name_of(step)
     unfinished = run / f".{folder.name}.{os.getpid()}"
@@ -118,10 +112,7 @@ def save_checkpoint(
 
 
 def _write_files(
-    folder: Path,
-    weights: Mapping[str, Tensor],
-    state: Mapping[str, Any],
-    metadata: Mapping[str, Any],
+    folder: Path, weights: Mapping[str, Tensor], state: object, metadata: Mapping[str, Any]
 ) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

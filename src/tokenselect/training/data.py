@@ -105,14 +105,7 @@ def build_train_set(data: DataRecipe, augmentation: AugmentationRecipe, *, seed:
 def build_test_set(
     data: DataRecipe, part: str, *, views: str = "1x1", class_names: Sequence[str] | None = None
 ) -> ClipSet:
-    """Build clips to test on: fixed, `views` (clips x crops) of each video.
-
-    Args:
-        data: where from.
-        part: "val" or "test" (or "train", without its augmentation).
-        views: such as "5x1"; synthetic clips have one view only.
-        class_names: those of the model; None takes those of the training videos.
-    """
+    """Build clips to test on: fixed, `views` (clips x crops) of each video, not augmented."""
     _check_center(data)
     num_clips, crops = parse_views(views)
     if data.source == "synthetic":
@@ -162,11 +155,8 @@ def read_part(
 ) -> SampleList:
     """Read the annotations of a part.
 
-    Args:
-        data: where from.
-        name: "train", "val" or "test".
-        class_names: in the order of the labels; None takes those of the training videos, so that
-            a class that a part lacks shifts no label.
+    The labels are those of `class_names`, or of the training videos, so that a class that a part
+    lacks shifts no label.
     """
     if name not in PARTS:
         raise ValueError(f"part must be one of {', '.join(PARTS)}, got {name!r}")
@@ -231,16 +221,7 @@ class EpochOrder(Sampler[list[int]]):
         processes: int = 1,
         parts: int = 1,
     ) -> None:
-        """Check that the batch divides.
-
-        Args:
-            length: of the data set.
-            batch_size: videos of a global batch, over all processes and parts.
-            seed: of the run.
-            rank: of this process.
-            processes: how many there are.
-            parts: how many parts a process's share is cut into (gradient accumulation).
-        """
+        """Check that the global batch divides by the processes, and their shares by the parts."""
         if batch_size % (processes * parts):
             raise ValueError(
                 "schedule.batch_size must be a multiple of the number of processes × "

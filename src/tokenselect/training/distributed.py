@@ -34,12 +34,7 @@ class Processes:
 
 
 def choose_device(name: str | None, local_rank: int = 0) -> torch.device:
-    """Find the device of this process, and try it.
-
-    Args:
-        name: such as "cpu", "cuda" or "cuda:1"; None takes the accelerator if there is one.
-        local_rank: number of this process on its machine.
-    """
+    """Find the device of this process, and try it; None takes the accelerator if there is one."""
     if name is None:
         return default_device(local_rank)
     try:
@@ -62,11 +57,7 @@ def default_device(local_rank: int = 0) -> torch.device:
 
 @contextmanager
 def joined_processes(device: str | None = None) -> Iterator[Processes]:
-    """Join the group that `torchrun` started, if it did, and leave it at the end.
-
-    Args:
-        device: "cpu", "cuda", …; None takes the accelerator if there is one.
-    """
+    """Join the group that `torchrun` started, if it did, and leave it at the end."""
     if "RANK" not in os.environ:
         yield Processes(device=choose_device(device))
         return
@@ -82,13 +73,7 @@ def joined_processes(device: str | None = None) -> Iterator[Processes]:
 
 
 def spread(model: nn.Module, processes: Processes, strategy: Strategy) -> nn.Module:
-    """Wrap `model` for training over the processes; one process needs no wrapping.
-
-    Args:
-        model: with its blocks in `model.blocks`, already on the device.
-        processes: from `joined_processes`.
-        strategy: "ddp" copies the model to each process, "fsdp" shards it.
-    """
+    """Wrap a model for training: "ddp" copies it to each process, "fsdp" shards it."""
     if strategy == "fsdp" and dist.is_initialized():
         for block in model.blocks:  # type: ignore[union-attr]
             fully_shard(block)

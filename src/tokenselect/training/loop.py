@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 
 from tokenselect.ops.topk_hard import NonFiniteScoresError
@@ -209,6 +210,7 @@ class Trainer:
                     "finished": self.finished,
                     "best": None if self.best is None else asdict(self.best),
                     "steps_per_epoch": self.order.batches_per_epoch,
+                    "threads": torch.get_num_threads(),
                 },
                 metadata=self.metadata | {"step": self.step} | best,
                 best_step=None if self.best is None else self.best.step,

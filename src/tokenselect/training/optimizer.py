@@ -64,14 +64,8 @@ def group_parameters(
 ) -> list[dict[str, Any]]:
     """Sort parameters into at most four groups, by learning rate and weight decay.
 
-    Args:
-        model: its parameters that need no gradient are left out; it may name more of them to
-            spare from decay in a method `no_weight_decay_names`.
-        weight_decay: of the parameters that are decayed.
-        backbone_factor: lr of the backbone as a multiple of the selectors' (paper: 0.01).
-
-    Returns:
-        Groups for a torch optimizer; "factor" multiplies the scheduled learning rate.
+    "factor" multiplies the scheduled learning rate. A model may name parameters to spare from
+    decay in a method `no_weight_decay_names`.
     """
     groups: dict[tuple[bool, bool], dict[str, Any]] = {}
     name_spared = getattr(model, "no_weight_decay_names", set)

@@ -67,7 +67,7 @@ class Recipe:
         precision: of the forward pass.
         strategy: how several processes share the work.
         device: None takes the accelerator if there is one.
-        threads: of torch on the CPU; None leaves torch's choice.
+        threads: of torch on the CPU; None takes as many as there are idle cores.
         runs: folder of all runs.
         validate_every: epochs from one validation to the next; the last epoch always ends with one.
         checkpoint_minutes: a checkpoint is written this often, and after every epoch.
@@ -141,12 +141,7 @@ def recipe_from_dict(values: Mapping[str, Any]) -> Recipe:
 
 
 def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Read the keys of a recipe's file, and below them those of the recipe it names as `base`.
-
-    Args:
-        path: of the file.
-        above: the recipes that have this one as their base.
-    """
+    """Read the keys of a recipe's file, and below them those of the recipe it names as `base`."""
     if not path.is_file():
         raise FileNotFoundError(f"no recipe at {path}{suggest_recipe(path)}")
     try:

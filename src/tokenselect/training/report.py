@@ -6,7 +6,6 @@ import importlib.util
 import json
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -30,15 +29,7 @@ class RunReport:
         epoch: int = 0,
         enabled: bool = True,
     ):
-        """Continue the metrics of a run after `step` steps, dropping lines of later ones.
-
-        Args:
-            folder: of the run.
-            total_steps: of the whole run.
-            step: steps that were taken before.
-            epoch: epochs that were finished before, with their validation.
-            enabled: whether this process reports.
-        """
+        """Continue the metrics of a run after `step` steps and `epoch` validated epochs."""
         self.enabled = enabled
         self.console = Console(stderr=True, quiet=not enabled)
         self.progress = Progress(
@@ -64,12 +55,7 @@ class RunReport:
         self.progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.progress.stop()
         if self.board is not None:
             self.board.close()

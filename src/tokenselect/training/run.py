@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
+from tokenselect.threads import set_threads
 from tokenselect.training.build import Changes, build_trainer
 from tokenselect.training.checkpoint import Checkpoint, find_newest, list_checkpoints
 from tokenselect.training.distributed import joined_processes, wait_for_all
@@ -41,8 +41,6 @@ def train(
     Returns:
         Figures of the last validation; none if the run was finished before.
     """
-    if recipe.threads is not None:
-        torch.set_num_threads(recipe.threads)
     folder = recipe.folder
     with joined_processes(recipe.device) as processes:
         if list_checkpoints(folder) and not resume:
@@ -51,6 +49,8 @@ def train(
                 "one another --name"
             )
         found = find_newest(folder) if resume else None
+        before = None if found is None else found.state.get("threads")
+        set_threads(recipe.threads or before)  # as many as before, for the same bits
         if found is not None:
             check_resumed(recipe, found)
         trainer = build_trainer(recipe, processes, is_new=found is None, changes=changes)

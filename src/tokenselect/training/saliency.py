@@ -18,11 +18,10 @@ from torch import Tensor, nn
 
 from tokenselect.adapters import Adapter, Arguments, change_arguments
 from tokenselect.grid import TokenGrid
-from tokenselect.insertion import selectors_of, set_plan
+from tokenselect.insertion import selectors_of
 from tokenselect.insertion.grids import follow_grids
 from tokenselect.insertion.insert import TokenSelectors
-from tokenselect.measure.headroom import Chosen
-from tokenselect.plan import THW, SelectionPlan, Site
+from tokenselect.plan import THW, Site
 from tokenselect.selectors import Selector
 from tokenselect.selectors.taught import TaughtScoring
 
@@ -57,22 +56,9 @@ class Shares:
 
 
 def find_shares(
-    model: nn.Module,
-    batches: Iterable[Batch],
-    site: Site,
-    *,
-    uses_labels: bool,
-    leaves_out: bool = False,
+    model: nn.Module, batches: Iterable[Batch], site: Site, *, uses_labels: bool
 ) -> Shares:
-    """Ask a model what its answers depend on at a site that keeps everything yet.
-
-    Args:
-        model: with a plan in which `site` keeps everything.
-        batches: as `teach_selectors` takes them.
-        site: frames or regions, before which block.
-        uses_labels: the loss is that of the labels; else that of the model's own answers.
-        leaves_out: frames are left out one by one, in place of a gradient.
-    """
+    """Ask a model what its answers depend on at a site that keeps everything yet."""
     features, targets = [], []
     hw = (1, 1)
     scoring = taught_scoring(model, site)
@@ -83,11 +69,8 @@ def find_shares(
         grid = probe.grid
         assert grid is not None
         hw = grid.thw[1:]
-        if leaves_out:
-            share = rise_without(model, clips, labels, site, t=grid.thw[0])
-        else:
-            (slope,) = torch.autograd.grad(losses.sum(), grid.tokens)
-            share = saliency(grid, slope, kind=site.kind)
+        (slope,) = torch.autograd.grad(losses.sum(), grid.tokens)
+        share = saliency(grid, slope, kind=site.kind)
         with torch.no_grad():
             if site.kind == "T":
                 seen = scoring.frame_features(grid)
@@ -115,25 +98,6 @@ def saliency(grid: TokenGrid, slope: Tensor, *, kind: str) -> Tensor:
     change = grid.with_tokens(slope).patches * (patches - patches.mean(dim=1, keepdim=True))
     found = change.sum(dim=(2, 3, 4)) if kind == "T" else change.sum(dim=4).flatten(2)
     return _shares(found.abs())
-
-
-@torch.no_grad()
-def rise_without(model: nn.Module, clips: Clips, labels: Tensor, site: Site, *, t: int) -> Tensor:
-    """Measure by how much the loss rises when a frame is left out: (b, t) shares."""
-    if t < 2:
-        raise ValueError(f"target 'left-out' needs two frames at site {site}, got {t}")
-    selectors = taught_selectors(model)
-    selector, plan = cast(Selector, selectors[site.label]), selectors.plan
-    whole = losses_of(model, clips, labels)
-    others = (other for other in plan if other.label != site.label)
-    set_plan(model, SelectionPlan((*others, Site("T", site.block, count=t - 1))))
-    rises = []
-    with own_scoring_kept(selector):
-        for frame in range(t):
-            selector.scoring = Chosen(tuple(other for other in range(t) if other != frame))
-            rises.append(losses_of(model, clips, labels) - whole)
-    set_plan(model, plan)
-    return _shares(torch.stack(rises, dim=1).clamp_min(0))
 
 
 @contextmanager

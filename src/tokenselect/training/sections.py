@@ -13,15 +13,7 @@ from tokenselect.selectors.build import DEFAULT_SCORER
 def check_range(
     section: str, values: object, names: str, lowest: float, highest: float = math.inf
 ) -> None:
-    """Refuse values outside a range by the key of the recipe; None passes.
-
-    Args:
-        section: of the recipe, with a dot; "" for the recipe itself.
-        values: holds the keys as attributes.
-        names: of the keys, with spaces between them.
-        lowest: smallest value that is allowed.
-        highest: largest one.
-    """
+    """Refuse values outside a range; `names` are keys of a section ("schedule."), None passes."""
     for name in names.split():
         value = getattr(values, name)
         if value is None or (lowest <= value <= highest and value != math.inf):

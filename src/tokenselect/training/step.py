@@ -87,9 +87,8 @@ def train_step(
                 logits = run_forward(model, clips)
             loss = F.cross_entropy(logits.float(), targets)
             precision.scaler.scale(loss * (len(clips) / num_clips)).backward()
-        with torch.no_grad():
-            found = torch.stack([loss.detach() * len(clips), count_correct(logits, targets)])
-            totals[:2] += found
+        correct = count_correct(logits.detach(), targets)
+        totals[:2] += torch.stack([loss.detach() * len(clips), correct])
     totals[2] = num_clips
     loss_sum, correct, count = sum_over_processes(totals).tolist()
     if not math.isfinite(loss_sum):

@@ -41,7 +41,7 @@ from tokenselect.training.saliency import (
 logger = logging.getLogger(__name__)
 
 TAUGHT_CLIPS, HELD_OUT_CLIPS = 1000, 1000  # of a run, at most
-TARGETS = ("choices", "saliency", "left-out")
+TARGETS = ("choices", "saliency")
 Shown = Shares | Tries
 EVENNESS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -90,8 +90,7 @@ def teach_selectors(
         held_out: batches on which to choose how far the scorer is trusted; None takes every fifth
             batch of `clips` and learns from the others.
         target: what the scorer learns: "choices", what the model loses with each of 16 choices
-            drawn at random; "saliency", where the gradient of the dense model's loss lies;
-            "left-out", by how much that loss rises without a frame (T sites only).
+            drawn at random; "saliency", where the gradient of the dense model's loss lies.
         uses_labels: losses are those of the labels; else of the dense model's own answers.
         steps: of the scorer, 64 clips each; more of them learn the noise of what is shown.
         lr: highest learning rate of the scorer.
@@ -103,10 +102,11 @@ def teach_selectors(
     """
     if target not in TARGETS:
         raise ValueError(f"target must be one of {', '.join(TARGETS)}, got {target!r}")
-    plan = _prepare(model, plan, target)
+    plan = _prepare(model, plan)
     shown: Iterable[Batch] = clips
     if held_out is None:
         shown, held_out = _Part(clips, is_held_out=False), _Part(clips, is_held_out=True)
+    ask = partial(try_choices, seed=seed) if target == "choices" else find_shares
     was_training = model.training
     model.eval()
     with frozen(model):
@@ -117,7 +117,7 @@ def teach_selectors(
                 number,
                 shown,
                 held_out,
-                ask=partial(_ask, target=target, uses_labels=uses_labels, seed=seed),
+                ask=partial(ask, uses_labels=uses_labels),
                 fit_scorer=partial(fit, steps=steps, lr=lr, seed=seed),
                 uses_labels=uses_labels,
                 tell=tell,
@@ -138,17 +138,7 @@ def teach_at_start(
     seed: int,
     processes: Processes,
 ) -> None:
-    """Teach a run's selectors before its first step; all processes end with the same ones.
-
-    Args:
-        model: a dense one's weights with selectors, on the device.
-        clips: of the training, as its first epoch draws them.
-        held_out: of the validation.
-        batch_size: clips at once.
-        workers: processes that load data.
-        seed: of the run.
-        processes: this process's place; the first one teaches.
-    """
+    """Teach a run's selectors before its first step; all processes end with the same ones."""
     if processes.is_main:
         batches = [
             Shuffled(found, at_most=count, batch_size=batch_size, workers=workers, seed=seed)
@@ -212,21 +202,6 @@ def _teach_site(
     scoring.evenness.fill_(choose_evenness(losses))
     means = dict(zip(EVENNESS, losses.mean(dim=1).tolist(), strict=True))
     return Lesson(str(site), loss, found.floor, float(scoring.evenness), means)
-
-
-def _ask(
-    model: nn.Module,
-    batches: Iterable[Batch],
-    site: Site,
-    *,
-    target: str,
-    uses_labels: bool,
-    seed: int,
-) -> Shown:
-    if target == "choices":
-        return try_choices(model, batches, site, uses_labels=uses_labels, seed=seed)
-    leaves_out = target == "left-out"
-    return find_shares(model, batches, site, uses_labels=uses_labels, leaves_out=leaves_out)
 
 
 def fit(network: nn.Module, shown: Shown, *, steps: int, lr: float, seed: int) -> float:
@@ -316,7 +291,7 @@ class _Part:
                 yield batch
 
 
-def _prepare(model: nn.Module, plan: SelectionPlan | str | None, target: str) -> SelectionPlan:
+def _prepare(model: nn.Module, plan: SelectionPlan | str | None) -> SelectionPlan:
     """Insert selectors that can be taught, or check those of the model; give the plan."""
     selectors = selectors_of(model)
     if plan is None and selectors is None:
@@ -329,8 +304,6 @@ def _prepare(model: nn.Module, plan: SelectionPlan | str | None, target: str) ->
     num_blocks = len(taught_selectors(model).adapter.blocks(model))
     for site in found:
         taught_scoring(model, site)
-        if target == "left-out" and site.kind != "T":
-            raise ValueError(f"target 'left-out' teaches frames only, got site {site}")
         if site.block >= num_blocks:
             raise ValueError(f"site {site} is after the last block, where nothing can be taught")
     return found

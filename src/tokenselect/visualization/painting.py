@@ -83,23 +83,19 @@ class FramePainter:
             return dim(picture, DROPPED_LIGHT)
         mask = Image.new("L", self.size)
         pen = ImageDraw.Draw(mask)
-        is_box = bool(kept.cells[frame].sum() * 1.0 == self._box_cells(frame, kept))
+        cells = kept.cells[frame]
+        is_box = bool(cells.sum() == cells.any(dim=0).sum() * cells.any(dim=1).sum())
         boxes = [kept.boxes[frame]] if is_box else _cell_boxes(frame, kept)
         for box in boxes:
-            fill(pen, self.place(box), 255)
+            x0, y0, x1, y1 = self.place(box)
+            pen.rectangle((x0, y0, x1 - 1, y1 - 1), fill=255)  # Pillow counts the ends in
         painted = Image.composite(picture, dim(picture, OUTSIDE_LIGHT), mask)
         if is_box:
             outline(ImageDraw.Draw(painted), self.place(kept.boxes[frame]), self.line)
         return painted
 
     def heat(self, frame: int, scores: Tensor, kept: KeptPixels) -> Image.Image:
-        """Lay the cells' scores over a frame.
-
-        Args:
-            frame: of the clip.
-            scores: (h, w) in [0, 1] of the embedding's cells; NaN is dimmed.
-            kept: what stays, boxed.
-        """
+        """Lay (h, w) scores in [0, 1] of the cells over a frame; NaN is dimmed."""
         picture = dim(self.pictures[frame], DROPPED_LIGHT)
         if bool(scores.isnan().all()):
             return picture
@@ -109,28 +105,15 @@ class FramePainter:
         pixels = heat_colours(scores).repeat_interleave(rows, 0).repeat_interleave(columns, 1)
         layer = Image.fromarray(pixels.to(torch.uint8).numpy()).resize((x1 - x0, y1 - y0), 0)
         known = (~scores.isnan()).repeat_interleave(rows, 0).repeat_interleave(columns, 1)
-        mask = Image.fromarray(known.to(torch.uint8).mul(185).numpy())
+        mask = Image.fromarray(known.to(torch.uint8).mul(255).numpy()).resize(layer.size, 0)
         base = dim(self.pictures[frame], 0.9).convert("L").convert("RGB")
-        seen = Image.composite(base, picture, _placed(mask, (x0, y0, x1, y1), self.size, full=255))
-        seen.paste(layer, (x0, y0), mask.resize((x1 - x0, y1 - y0), 0))
+        seen = picture.copy()
+        seen.paste(base.crop((x0, y0, x1, y1)), (x0, y0), mask)
+        seen.paste(layer, (x0, y0), mask.point(lambda value: value * 185 // 255))
         if kept.frames[frame]:
             box = self.place(kept.boxes[frame])
             outline(ImageDraw.Draw(seen), box, self.line, colour=PAPER)  # heat has our colour
         return seen
-
-    @staticmethod
-    def _box_cells(frame: int, kept: KeptPixels) -> float:
-        """Count the cells that the box of a frame would hold if it were full."""
-        cells = kept.cells[frame]
-        return float(cells.any(dim=0).sum() * cells.any(dim=1).sum())
-
-
-def _placed(mask: Image.Image, place: Corners, size: tuple[int, int], *, full: int) -> Image.Image:
-    """Enlarge a mask into its place on an empty one, at full strength."""
-    x0, y0, x1, y1 = place
-    whole = Image.new("L", size)
-    whole.paste(mask.point(lambda v: full if v else 0).resize((x1 - x0, y1 - y0), 0), (x0, y0))
-    return whole
 
 
 def _cell_boxes(frame: int, kept: KeptPixels) -> list[Tensor]:
@@ -144,12 +127,6 @@ def _cell_boxes(frame: int, kept: KeptPixels) -> list[Tensor]:
 def dim(picture: Image.Image, light: float) -> Image.Image:
     """Take most of the colour and of the light."""
     return ImageEnhance.Brightness(ImageEnhance.Color(picture).enhance(0.25)).enhance(light)
-
-
-def fill(pen: ImageDraw.ImageDraw, box: Corners, value: int) -> None:
-    """Fill a box; Pillow counts the ends in, we do not."""
-    x0, y0, x1, y1 = box
-    pen.rectangle((x0, y0, x1 - 1, y1 - 1), fill=value)
 
 
 def outline(pen: ImageDraw.ImageDraw, box: Corners, width: int, *, colour: Colour = KEPT) -> None:

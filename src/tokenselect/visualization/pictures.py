@@ -43,14 +43,7 @@ class Band:
 def draw_film_strip(
     explanation: Explanation, plan: PlanStory, *, thumb_width: int = 150, with_scores: bool = True
 ) -> Image.Image:
-    """Draw a plan's film strip, one column for each frame of tokens.
-
-    Args:
-        explanation: of a clip.
-        plan: one of its plans.
-        thumb_width: of a frame.
-        with_scores: also draw each site's scores, over time and over frames.
-    """
+    """Draw a plan's film strip, one column for each frame of tokens, with each site's scores."""
     painter = FramePainter(explanation.clip, width=thumb_width)
     bands = [_kept_band(explanation, plan, painter)]
     if with_scores:

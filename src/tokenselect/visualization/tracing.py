@@ -56,26 +56,15 @@ def cell_edges(length: int, stride: int) -> Tensor:
     return torch.cat([starts, torch.tensor([length])])
 
 
-def frame_of_cell(frames: int, stride: int) -> Tensor:
-    """Give the (frames,) numbers of the token frames that stand for each frame of the clip."""
-    return torch.arange(frames) // stride
-
-
 def to_pixels(is_kept: Tensor, *, stride: THW, video: THW) -> KeptPixels:
-    """Turn cells into pixels.
-
-    Args:
-        is_kept: (t, h, w) bool, cells of the embedding's grid.
-        stride: frames, rows and columns from one cell to the next.
-        video: frames, height and width of the model's input.
-    """
+    """Turn (t, h, w) cells, `stride` apart, into pixels of the model's input, the `video`."""
     expected = tuple(-(-side // step) for side, step in zip(video, stride, strict=True))
     if is_kept.shape != expected:
         raise ValueError(
             f"a video of {video} at stride {stride} has a grid of {expected}, "
             f"got {tuple(is_kept.shape)}"
         )
-    cells = is_kept[frame_of_cell(video[0], stride[0])]  # (f, h, w)
+    cells = is_kept[torch.arange(video[0]) // stride[0]]  # (f, h, w)
     rows, columns = cell_edges(video[1], stride[1]), cell_edges(video[2], stride[2])
     top, bottom = _ends(cells.any(dim=2), rows)
     left, right = _ends(cells.any(dim=1), columns)
@@ -135,14 +124,7 @@ class Trace:
         return self._follow(fate, selection.thw_after)
 
     def spread(self, values: Tensor) -> Tensor:
-        """Give each cell the value of its token, NaN where it was dropped.
-
-        Args:
-            values: one a token, in (t, h, w) order, of any shape.
-
-        Returns:
-            (t, h, w) of the embedding's grid.
-        """
+        """Give each cell of the first grid the value of its token, NaN where it was dropped."""
         padded = torch.cat([values.flatten().float().cpu(), torch.tensor([math.nan])])
         return padded[self.owner]
 

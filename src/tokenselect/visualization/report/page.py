@@ -26,12 +26,7 @@ TOP = 5
 
 
 def story_of(explanation: Explanation, *, start: str | None = None) -> dict[str, Any]:
-    """Give all that the page shows.
-
-    Args:
-        explanation: of a clip.
-        start: the plan that is shown first; None for the last.
-    """
+    """Give all that the page shows; it opens with plan `start`, or with the last."""
     clip = explanation.clip
     plans = [plan.plan for plan in explanation.plans]
     return {
@@ -128,12 +123,7 @@ def encode_jpeg(frame: Tensor) -> str:
 
 
 def encode_sprite(colours: Tensor, is_shown: Tensor) -> str:
-    """Put the cells of all frames side by side, one pixel each, as a PNG's data address.
-
-    Args:
-        colours: (t, h, w, 3) in [0, 255].
-        is_shown: (t, h, w) bool; the others are transparent.
-    """
+    """Put the cells of all frames side by side, one pixel each, as a PNG's data address."""
     pixels = torch.cat([colours, 255.0 * is_shown[..., None]], dim=-1)  # (t, h, w, 4)
     t, h, w, _ = pixels.shape
     side_by_side = pixels.movedim(0, 1).reshape(h, t * w, 4).to(torch.uint8)

@@ -1,0 +1,184 @@
+"""Options that several commands share, and the parser that sets them beside a command's own."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from jsonargparse import ArgumentParser
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from tokenselect.training.data import ClipSet
+
+THREADS = "of torch on the CPU; as many as there are idle cores if not given"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Which model answers, and what it keeps.
+
+    Attributes:
+        model: name of a model, for example mvit_b16; its weights are random unless given.
+        checkpoint: run folder or .safetensors file of a trained model; without model and
+            checkpoint, the small one of the package.
+        weights: of the named model: a file of any known layout, or public ones by name, for
+            example kinetics400.
+        plan: what to keep, for example T0_0.6-S4_0.9, in place of the checkpoint's own.
+        method: how to select, for example motion, in place of the checkpoint's own.
+        class_names: file with the names of the classes, if the checkpoint does not know them.
+        device: for example cpu or cuda; the accelerator if there is one and none is given.
+    """
+
+    model: str | None = None
+    checkpoint: str | None = None
+    weights: str | None = None
+    plan: str | None = None
+    method: str | None = None
+    class_names: str | None = None
+    device: str | None = None
+
+    def load(self, **changes: str | None) -> nn.Module:
+        """Load the model, with some of the options changed."""
+        from tokenselect.checkpoints import load_model
+
+        chosen = replace(self, **changes)
+        return load_model(
+            choose_source(self.model, self.checkpoint),
+            weights=chosen.weights,
+            plan=chosen.plan,
+            method=chosen.method,
+            class_names=chosen.class_names,
+            device=chosen.device or best_device(),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipOptions:
+    """Which clips a trained model is measured on or taught with, and where it runs.
+
+    Attributes:
+        root: folder of the videos.
+        where: what other columns of a table of videos must hold, as {"signer": "9-10"}.
+        workers: processes that load data.
+        device: for example cpu or cuda; the accelerator if there is one and none is given.
+    """
+
+    root: str | None = None
+    where: dict[str, str] | None = None
+    workers: int = 2
+    device: str | None = None
+
+    def load(self, checkpoint: str, **options: str | None) -> nn.Module:
+        """Load a checkpoint; `options` are those of `load_model`."""
+        from tokenselect.checkpoints import load_model
+
+        return load_model(checkpoint, device=self.device or best_device(), **options)  # type: ignore[arg-type]
+
+    def find(self, model: nn.Module, dataset: str, *, views: str = "1x1") -> ClipSet:
+        """Find the clips that a name or a path stands for, cut and labelled as in training."""
+        from tokenselect.checkpoints import info_of
+        from tokenselect.training.build import recipe_of
+        from tokenselect.training.data import PARTS, build_test_set
+        from tokenselect.training.recipe import PartRecipe
+
+        data, names = recipe_of(model).data, info_of(model).class_names
+        if dataset == "synthetic":
+            return build_test_set(replace(data, source="synthetic"), "test", views=views)
+        if self.root is not None:
+            data = replace(data, root=self.root)
+        if dataset in PARTS:
+            part, name = getattr(data, dataset), dataset
+        else:
+            path = Path(dataset).absolute()
+            part, name = PartRecipe(annotations=str(path)), "test"
+            base = path if path.is_dir() else path.parent
+            data = replace(data, source="videos", root=self.root or str(base))
+            if path.is_dir():  # of class folders, whatever the training videos were listed in
+                data = replace(data, table=None, format=None)
+        if self.where is not None:
+            part = replace(part, where=self.where)
+        data = replace(data, **{name: part})
+        return build_test_set(data, name, views=views, class_names=names)
+
+
+def choose_source(model: str | None, checkpoint: str | None) -> str | None:
+    """Take the one of the two that was given, for `load_model`."""
+    if model is not None and checkpoint is not None:
+        raise ValueError(f"give a model or a checkpoint, got {model!r} and {checkpoint!r}")
+    return model or checkpoint
+
+
+def best_device() -> str:
+    """Name the accelerator if there is one."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def call(function: Callable[..., Any], words: list[str], *, prog: str) -> None:
+    """Call a command with its words: its own options, the shared ones and --threads."""
+    shared = shared_options(function)
+    about = (inspect.getdoc(function) or "").split("\n\nArgs:")[0]
+    parser = ArgumentParser(prog=prog, description=about)
+    parser.add_function_arguments(function, as_positional=True, skip=set(shared))
+    for options in shared.values():
+        parser.add_class_arguments(options)
+    has_threads = "threads" in inspect.signature(function).parameters
+    if not has_threads:
+        parser.add_argument("--threads", type=int | None, default=None, help=THREADS)
+    values = vars(parser.instantiate(parser.parse_args(spell_flags(function, words))))
+    for name, options in shared.items():
+        values[name] = options(**{item.name: values.pop(item.name) for item in fields(options)})
+    if not has_threads:
+        from tokenselect.threads import set_threads
+
+        set_threads(values.pop("threads"))
+    function(**values)
+
+
+def shared_options(function: Callable[..., Any]) -> dict[str, Any]:
+    """Find the parameters of a command that stand for options it shares with others."""
+    return {name: kind for name, kind in get_type_hints(function).items() if is_dataclass(kind)}
+
+
+def spell_flags(function: Callable[..., Any], words: list[str]) -> list[str]:
+    """Write `--json` as `--json=true`, hyphens in options as underscores, and a list as JSON."""
+    parameters = list(inspect.signature(function).parameters.values())
+    flags = {f"--{p.name}" for p in parameters if p.annotation in (bool, "bool")}
+    names = [p.name for p in parameters]
+    names += [
+        item.name for options in shared_options(function).values() for item in fields(options)
+    ]
+    hyphens = {f"--{name.replace('_', '-')}": f"--{name}" for name in names}
+    words = [respell(word, hyphens) for word in words]
+    spelled = [f"{word}=true" if word in flags else word for word in words]
+    is_list = parameters[0].annotation in (list[str], "list[str]")
+    return join_words(spelled) if is_list else spelled
+
+
+def respell(word: str, names: dict[str, str]) -> str:
+    """Write `--target-ms` and `--target-ms=80` as the option is called."""
+    name, equals, value = word.partition("=")
+    return names.get(name, name) + equals + value
+
+
+def join_words(arguments: list[str]) -> list[str]:
+    """Make one JSON list of the words that are neither options nor their values.
+
+    Args:
+        arguments: each option with its value behind it or behind an equals sign.
+    """
+    words: list[str] = []
+    others: list[str] = []
+    takes_value = False
+    for argument in arguments:
+        is_option = argument.startswith("-") and len(argument) > 1
+        (others if is_option or takes_value else words).append(argument)
+        takes_value = is_option and "=" not in argument and argument not in ("-h", "--help")
+    return [json.dumps(words), *others] if words else arguments
