@@ -1,6 +1,5 @@
 """Every command that a page shows exists, with every option it is given."""
 
-import inspect
 import re
 import shlex
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokenselect.cli.main import COMMANDS
+from tokenselect.cli.options import build_parser
 from tokenselect.training.recipe import recipe_parser
 
 ROOT = Path(__file__).parents[1]
@@ -27,8 +27,8 @@ def known_options(words: list[str]) -> set[str]:
         keys = {action.dest for action in recipe_parser()._actions}
         return {"resume", "help", *keys}
     name = next(name for name in COMMANDS if words[: len(name.split())] == name.split())
-    parameters = inspect.signature(COMMANDS[name].load()).parameters
-    return {"help", *parameters, *(name.replace("_", "-") for name in parameters)}
+    options = {action.dest for action in build_parser(COMMANDS[name].load(), prog=name)._actions}
+    return {*options, *(name.replace("_", "-") for name in options)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,9 +1,13 @@
 import json
 
 import pytest
+import torch
 
+from tokenselect import checkpoints, weights
+from tokenselect.checkpoints.files import EMBEDDED
 from tokenselect.cli.main import main
-from tokenselect.cli.options import join_words
+from tokenselect.cli.options import ModelOptions, join_words
+from tokenselect.data import write_video
 
 
 @pytest.mark.slow
@@ -65,3 +69,49 @@ def test_words_may_stand_between_options():
     joined = ['["a.mp4", "b.mp4", "c.mp4"]', "--top", "3", "--json=true"]
     assert join_words(words) == joined
     assert join_words(["--help"]) == ["--help"]
+
+
+def test_without_a_model_public_weights_answer_and_their_download_is_told(
+    monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    given = {}
+    monkeypatch.setattr(weights, "fetch_public", lambda file: file.path)
+    monkeypatch.setattr(
+        checkpoints, "load_model", lambda source, **options: given.update(options, source=source)
+    )
+    ModelOptions().load(["clip.mp4"])
+    assert (given["source"], given["weights"]) == ("video_swin_t", "kinetics400")
+    assert (given["plan"], given["method"]) == ("T0_0.6", "uniform")
+    told = capsys.readouterr().err
+    assert "torchvision (122 MB): https://download.pytorch.org" in told and str(tmp_path) in told
+    ModelOptions().load(["sample:3"])
+    assert given["source"] is None and given["weights"] is None
+    ModelOptions(plan="T0=4").load(["clip.mp4"])
+    assert given["plan"] == "T0=4"
+
+
+def test_without_a_model_and_without_weights_one_sentence_says_what_to_do(
+    monkeypatch, tmp_path, capsys
+):
+    def fail(*arguments):
+        raise OSError("no route to host")
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setattr(torch.hub, "download_url_to_file", fail)
+    write_video(tmp_path / "clip.mp4", torch.zeros(4, 3, 32, 32, dtype=torch.uint8), fps=8)
+    with pytest.raises(SystemExit) as exit_:
+        main(["predict", str(tmp_path / "clip.mp4")])
+    assert exit_.value.code == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "no model was given" in last and "no route to host" in last
+    assert "swin3d_t-7615ae03.pth" in last and "--checkpoint" in last
+
+
+def test_the_model_of_the_package_refuses_what_it_cannot_know(tmp_path, capsys):
+    film = torch.randint(256, (16, 3, 64, 64), dtype=torch.uint8)
+    write_video(tmp_path / "clip.mp4", film, fps=8)
+    with pytest.raises(SystemExit) as exit_:
+        main(["predict", str(tmp_path / "clip.mp4"), "--checkpoint", str(EMBEDDED)])
+    assert exit_.value.code == 2
+    assert "is no synthetic action, and this model knows eight" in capsys.readouterr().err

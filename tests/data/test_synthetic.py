@@ -2,7 +2,13 @@ import numpy as np
 import pytest
 import torch
 
-from tokenselect.data.synthetic import CLASS_NAMES, DIRECTIONS, RED_CLASSES, SyntheticActions
+from tokenselect.data.synthetic import (
+    CLASS_NAMES,
+    DIRECTIONS,
+    RED_CLASSES,
+    SyntheticActions,
+    looks_synthetic,
+)
 
 
 def mark_of(clips: SyntheticActions, index: int) -> torch.Tensor:
@@ -128,3 +134,13 @@ def test_an_unknown_split_is_refused():
 def test_a_clip_beyond_the_end_is_refused(clips):
     with pytest.raises(IndexError):
         clips[40]
+
+
+def test_synthetic_clips_are_told_from_films(clips):
+    assert all(looks_synthetic(clips.video(index)) for index in range(40))
+    film = torch.randint(256, (13, 3, 40, 52), dtype=torch.uint8)
+    assert not looks_synthetic(film)
+    assert not looks_synthetic(film[:, :1].expand(-1, 3, -1, -1))  # a grey one
+    always_lit = clips.video(0).clone()
+    always_lit[:, 0, :4, :4] = 255
+    assert not looks_synthetic(always_lit)

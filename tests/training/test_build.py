@@ -1,3 +1,4 @@
+import csv
 import json
 from pathlib import Path
 
@@ -87,6 +88,10 @@ def test_a_changed_schedule_is_told_on_resume_and_a_changed_place_is_not(tmp_pat
     )
     assert "minutes" not in caplog.text
     assert len(losses_of(tmp_path / "small")) == 4
+    log = (tmp_path / "small" / "train.log").read_text()
+    assert "8 classes, 8 clips to train on, 8 to validate" in log and "cpu, " in log
+    assert "goes on from step-00000002: epoch 2 of 2, step 2 of 4" in log
+    assert "the learning rate of the next step is 7.5e-05 (by the old one 1e-06)" in log
 
 
 def test_other_classes_on_resume_are_refused_by_name(tmp_path):
@@ -249,10 +254,35 @@ def test_any_folder_can_be_evaluated_with_the_trained_cut(tmp_path):
     out = tmp_path / "out.json"
     run = tmp_path / "runs" / "small"
     folder = str(tmp_path / "val")
-    evaluate(str(run), folder, options=ONE, views="2x1", output=str(out))
+    answers, picture = tmp_path / "answers.csv", tmp_path / "confusion.png"
+    evaluate(
+        str(run),
+        folder,
+        options=ONE,
+        views="2x1",
+        output=str(out),
+        predictions=str(answers),
+        confusion=str(picture),
+    )
     results = json.loads(out.read_text())
     assert results["num_videos"] == 4 and set(results["per_class"]) == {"dark", "light"}
     assert results["gmacs_per_video"] == pytest.approx(2 * results["gmacs_per_view"])
+    rows = list(csv.DictReader(answers.open()))
+    assert [Path(row["video"]).parent.name for row in rows] == [row["label"] for row in rows]
+    assert sum(int(row["right"]) for row in rows) == round(4 * results["top1"])
+    assert picture.stat().st_size > 500
+
+
+def test_a_run_with_videos_to_test_on_ends_with_their_test(tmp_path):
+    write_class_folders(tmp_path)
+    data = SMALL["data"] | {"source": "videos", "root": str(tmp_path), "stride": 1}
+    data |= {"balance": True, "test": {"annotations": "val"}}
+    recipe = small_recipe(tmp_path / "runs", data=data)
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(recipe.to_dict()))
+    run([str(tmp_path / "small.yaml")])
+    folder = tmp_path / "runs" / "small"
+    assert json.loads((folder / "test.json").read_text())["num_videos"] == 4
+    assert {"test.csv", "confusion.png"} <= {path.name for path in folder.iterdir()}
 
 
 def test_other_classes_than_the_trained_ones_are_refused(tmp_path):

@@ -337,3 +337,31 @@ def test_a_step_depends_on_its_number_not_on_what_ran_before(tmp_path):
     first, second = (tiny_trainer(tmp_path).learner for _ in range(2))
     torch.rand(17)
     assert dropped(first) == dropped(second)
+
+
+def test_a_run_without_better_validations_stops_early_and_stays_stopped(tmp_path):
+    trainer = scripted_trainer(tmp_path)
+    trainer.patience, trainer.testing = 1, "tokenselect evaluate here"
+    trainer.run()
+    assert (trainer.finished, trainer.best) == (2, Best(0.75, 0, 2))
+    log = (tmp_path / "train.log").read_text()
+    assert "stopped early: no better validation in 1 epochs" in log
+    assert f"best 75.0% at epoch 1, in {tmp_path / 'best'}; evaluate it with: tokenselect" in log
+    again = resumed(tmp_path)
+    again.patience = 1
+    assert again.run() == {} and again.step == 4
+
+
+def test_the_log_tells_how_long_the_rest_takes(tmp_path, monkeypatch):
+    clock = itertools.count(0.0, 10.0)
+    monkeypatch.setattr(report.time, "perf_counter", lambda: next(clock))
+    told = report.RunReport(tmp_path, total_steps=20, steps_per_epoch=5)
+    told.validation_seconds = 4.0
+    for step in (1, 2, 3):
+        told.train(step=step, epoch=0, num_clips=8, loss=1.0, accuracy=0.5, lr=0.1)
+    assert told.seconds_left(3) == 17 * 10 + 4 * 4
+    assert (
+        "an epoch takes about 54 s, the rest of the run 3 min"
+        in (tmp_path / "train.log").read_text()
+    )
+    assert [report.write_duration(s) for s in (7.4, 400, 12000)] == ["7 s", "7 min", "3 h 20 min"]

@@ -69,3 +69,17 @@ def test_a_batch_that_does_not_divide_is_refused():
 def test_a_batch_larger_than_the_data_is_refused():
     with pytest.raises(ValueError, match="number of training clips = 3, got 4"):
         EpochOrder(3, batch_size=4, seed=0)
+
+
+def test_weights_make_rare_clips_as_likely_as_frequent_ones():
+    labels = torch.tensor([0] * 90 + [1] * 10)
+    weights = 1 / labels.bincount()[labels]
+    order = EpochOrder(100, batch_size=20, seed=1, weights=weights)
+    drawn = torch.tensor([i for epoch in range(20) for i in _epoch(order, epoch)])
+    assert abs(float(labels[drawn].float().mean()) - 0.5) < 0.05
+    assert _epoch(order, 3) == _epoch(order, 3) != _epoch(order, 4)
+
+
+def _epoch(order: EpochOrder, epoch: int) -> list[int]:
+    order.epoch = epoch
+    return [index for batch in order for index in batch]

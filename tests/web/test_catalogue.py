@@ -5,6 +5,7 @@ from tokenselect.checkpoints import plan_of, save_model
 from tokenselect.plan import SelectionPlan
 from tokenselect.web.catalogue import Catalogue, list_offers, own_method, own_plan, own_sites
 from tokenselect.web.guard import Missing
+from tokenselect.weights import public_weights
 
 
 def test_a_plan_asked_for_again_is_the_same_model():
@@ -48,5 +49,17 @@ def test_what_was_asked_for_comes_first(tmp_path):
     assert [offer.title for offer in offers.values()][:3] == [
         "mine.safetensors",
         "mvit_b16, kinetics400",
-        "small model of the package",
+        "small model of the package (eight synthetic actions)",
     ]
+    assert offers["video_swin_t"].title.startswith("video_swin_t, Kinetics-400")
+    assert offers["mvit_mini"].title == "mvit_mini, random weights"
+
+
+def test_a_download_is_announced_with_its_size(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    title = list_offers()["video_swin_t"].title
+    assert title == "video_swin_t, Kinetics-400, a download of 122 MB from torchvision"
+    path = public_weights("video_swin_t")["kinetics400"].path
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert list_offers()["video_swin_t"].title == "video_swin_t, Kinetics-400"

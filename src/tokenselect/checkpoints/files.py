@@ -37,6 +37,8 @@ from tokenselect.weights.load import check_finite
 
 EMBEDDED = Path(__file__).parents[1] / "assets" / "synthetic_mvit_mini.safetensors"
 
+KINETICS400 = EMBEDDED.with_name("kinetics400.txt")
+
 
 def load_model(
     source: str | Path | None = None,
@@ -153,7 +155,8 @@ def _load_named(
     select(model, plan, info)  # first, since the authors' scorers are named by the model's sites
     initial = load_weights(model, state, title=str(weights)).initial
     trained = {key: own for key, own in own_selectors(model).items() if key not in initial}
-    names = dict(enumerate(metadata.get("class_names") or info.class_names))
+    named = read_class_names(KINETICS400) if published and count == 400 else info.class_names
+    names = dict(enumerate(metadata.get("class_names") or named))
     model.info = replace(info, id2label=names, trained=trained or None)  # type: ignore[assignment]
     return model
 

@@ -45,7 +45,8 @@ def classify(
     clips, crops = parse_views(views)
     if batch < 1 or workers < 0:
         raise ValueError(f"batch must be at least 1 and workers 0, got {batch} and {workers}")
-    loaded = options.load(**({"device": "cpu"} if ray else {}))
+    files = find_files(videos)
+    loaded = options.load(videos, **({"device": "cpu"} if ray else {}))
     reading = Reading(info_of(loaded).clip_rule, clips, crops, window, step)
     engine = partial(on_this_machine, loaded, reading=reading, workers=workers, batch=batch)
     if ray is not None:
@@ -58,7 +59,7 @@ def classify(
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=None)
         summary = classify_videos(
-            find_files(videos),
+            files,
             Path(out),
             engine,
             settings=settings_of(loaded, views=views, window=window, step=step),

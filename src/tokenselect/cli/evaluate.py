@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from tokenselect.checkpoints import info_of, plan_of
@@ -23,6 +25,7 @@ from tokenselect.measure.cost import count_macs
 from tokenselect.measure.recall import measure_recall
 from tokenselect.training.build import recipe_of
 from tokenselect.training.data import ClipSet
+from tokenselect.visualization.pictures import draw_confusion
 
 
 def evaluate(
@@ -35,6 +38,8 @@ def evaluate(
     method: str | None = None,
     batch_size: int = 8,
     output: str | None = None,
+    predictions: str | None = None,
+    confusion: str | None = None,
 ) -> None:
     """Test a trained model: accuracy, cost and time a video.
 
@@ -48,14 +53,41 @@ def evaluate(
         method: how to select, in place of the trained method.
         batch_size: videos at once.
         output: JSON file for the results.
+        predictions: CSV file for the answer to each video.
+        confusion: picture (.png) of how often each class was taken for which.
     """
     model = options.load(checkpoint, plan=plan, method=method)
     clips = options.find(model, dataset, views=views)
-    results = measure(model, clips, views=views, batch_size=batch_size, workers=options.workers)
+    results, scores = measure(
+        model, clips, views=views, batch_size=batch_size, workers=options.workers
+    )
     results = {"checkpoint": checkpoint, "dataset": dataset, **results}
     show(results)
     if output is not None:
         Path(output).write_text(json.dumps(results, indent=2) + "\n")
+    if predictions is not None:
+        write_predictions(Path(predictions), clips, scores)
+    if confusion is not None:
+        draw_confusion(results["confusion"], list(results["per_class"])).save(confusion)
+    if written := [file for file in (output, predictions, confusion) if file]:
+        Console(soft_wrap=True).print("written: " + ", ".join(written), highlight=False)
+
+
+def write_predictions(path: Path, clips: ClipSet, scores: Tensor) -> None:
+    """Write the answer to each video as CSV, in the order of the data set."""
+    names = clips.class_names
+    with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["video", "label", "answer", "probability", "right"])
+        samples = getattr(clips.dataset, "samples", None)
+        for number, row in enumerate(scores):
+            probability, answer = row.max(dim=0)
+            name, label = str(number), clips.dataset[number][1] if samples is None else None
+            if samples is not None:
+                name, label = samples[number].path, samples[number].label
+            told = "" if label is None else names[label]
+            is_right = "" if label is None else int(label == int(answer))
+            writer.writerow([name, told, names[int(answer)], f"{float(probability):.4f}", is_right])
 
 
 def measure(
@@ -65,16 +97,22 @@ def measure(
     views: str,
     batch_size: int,
     workers: int,
-) -> dict[str, Any]:
-    """Measure accuracy, multiply-adds and time."""
+) -> tuple[dict[str, Any], Tensor]:
+    """Measure accuracy, multiply-adds and time; give the probabilities of all videos, too."""
     info, data = info_of(model), recipe_of(model).data
     device = next(model.parameters()).device
     loader: DataLoader[Any] = DataLoader(
         clips.dataset, batch_size=batch_size, num_workers=workers, collate_fn=clips.collate
     )
+    scores: list[Tensor] = []
     with counting("testing", len(clips)) as advance:
+
+        def note(found: Tensor) -> None:
+            scores.append(found.cpu())
+            advance(len(found))
+
         counter, seconds = count_answers(
-            model, loader, num_classes=len(info.id2label), device=device, on_batch=advance
+            model, loader, num_classes=len(info.id2label), device=device, on_batch=note
         )
     accuracy = counter.result()
     num_views = parse_views(views)[0] * parse_views(views)[1]
@@ -91,7 +129,7 @@ def measure(
     }
     if isinstance(clips.dataset, SyntheticActions) and selectors_of(model) is not None:
         results["recall"] = measure_recall(model, clips.dataset)
-    return results
+    return results, torch.cat(scores)
 
 
 def accuracy_values(accuracy: Accuracy, class_names: Sequence[str]) -> dict[str, Any]:

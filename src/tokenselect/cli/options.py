@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from tokenselect.training.data import ClipSet
 
+PUBLIC_CHOICE = ("video_swin_t", "kinetics400", "T0_0.6", "uniform")  # the smallest download
 THREADS = "of torch on the CPU; as many as there are idle cores if not given"
 
 
@@ -26,7 +28,7 @@ class ModelOptions:
     Attributes:
         model: name of a model, for example mvit_b16; its weights are random unless given.
         checkpoint: run folder or .safetensors file of a trained model; without model and
-            checkpoint, the small one of the package.
+            checkpoint, a public one of Kinetics-400, and for samples the small one of the package.
         weights: of the named model: a file of any known layout, or public ones by name, for
             example kinetics400.
         plan: what to keep, for example T0_0.6-S4_0.9, in place of the checkpoint's own.
@@ -43,13 +45,21 @@ class ModelOptions:
     class_names: str | None = None
     device: str | None = None
 
-    def load(self, **changes: str | None) -> nn.Module:
-        """Load the model, with some of the options changed."""
+    def load(self, videos: Sequence[str], **changes: str | None) -> nn.Module:
+        """Load the model for some videos, with some of the options changed."""
         from tokenselect.checkpoints import load_model
+        from tokenselect.data.sources import SAMPLE_NAME
 
         chosen = replace(self, **changes)
+        source = choose_source(self.model, self.checkpoint)
+        if source is None and not any(map(SAMPLE_NAME.fullmatch, videos)):
+            source, weights, plan, method = PUBLIC_CHOICE
+            chosen = replace(chosen, weights=weights, method=chosen.method or method)
+            chosen = replace(chosen, plan=chosen.plan or plan) if "plan" not in changes else chosen
+        if chosen.weights is not None and source is not None:
+            tell_download(source, chosen.weights, is_default=self.model is None)
         return load_model(
-            choose_source(self.model, self.checkpoint),
+            source,
             weights=chosen.weights,
             plan=chosen.plan,
             method=chosen.method,
@@ -107,6 +117,27 @@ class ClipOptions:
         return build_test_set(data, name, views=views, class_names=names)
 
 
+def tell_download(model: str, weights: str, *, is_default: bool) -> None:
+    """Fetch public weights that are not here yet, and say what comes from where."""
+    from tokenselect.weights import fetch_public, public_weights
+
+    file = public_weights(model).get(weights)
+    if file is None or file.path.is_file():
+        return
+    size = f"{file.megabytes} MB" if file.megabytes else "size not known"
+    where = f"{weights} weights of {model} from {file.publisher} ({size})"
+    print(f"fetching the {where}: {file.url} → {file.path}", file=sys.stderr)
+    try:
+        fetch_public(file)
+    except FileNotFoundError as error:
+        if not is_default:
+            raise
+        raise FileNotFoundError(
+            f"no model was given, and there are no {where}: {error}. Or name a model of yours with "
+            "--checkpoint (`tokenselect init FOLDER` shows the way to one), or try `sample`"
+        ) from None
+
+
 def choose_source(model: str | None, checkpoint: str | None) -> str | None:
     """Take the one of the two that was given, for `load_model`."""
     if model is not None and checkpoint is not None:
@@ -121,21 +152,26 @@ def best_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def call(function: Callable[..., Any], words: list[str], *, prog: str) -> None:
-    """Call a command with its words: its own options, the shared ones and --threads."""
+def build_parser(function: Callable[..., Any], *, prog: str) -> ArgumentParser:
+    """Build a command's parser: its own options, the shared ones and --threads."""
     shared = shared_options(function)
     about = (inspect.getdoc(function) or "").split("\n\nArgs:")[0]
     parser = ArgumentParser(prog=prog, description=about)
     parser.add_function_arguments(function, as_positional=True, skip=set(shared))
     for options in shared.values():
         parser.add_class_arguments(options)
-    has_threads = "threads" in inspect.signature(function).parameters
-    if not has_threads:
+    if "threads" not in inspect.signature(function).parameters:
         parser.add_argument("--threads", type=int | None, default=None, help=THREADS)
+    return parser
+
+
+def call(function: Callable[..., Any], words: list[str], *, prog: str) -> None:
+    """Call a command with its words."""
+    parser = build_parser(function, prog=prog)
     values = vars(parser.instantiate(parser.parse_args(spell_flags(function, words))))
-    for name, options in shared.items():
+    for name, options in shared_options(function).items():
         values[name] = options(**{item.name: values.pop(item.name) for item in fields(options)})
-    if not has_threads:
+    if "threads" not in inspect.signature(function).parameters:
         from tokenselect.threads import set_threads
 
         set_threads(values.pop("threads"))

@@ -58,8 +58,8 @@ def predict(
         raise ValueError(f"top must be at least 1, got {top}")
     clips, crops = parse_views(views)
     with telling("loading the model") as tell:
-        loaded = options.load()
         found = find_videos(videos, seconds=seconds, tell=tell)
+        loaded = options.load(videos)
         look = partial(predict_video, loaded, clips=clips, crops=crops, window=window, step=step)
         answers = [
             answer_video(video, partial(look, on_window=partial(tell_window, tell, video.name)))

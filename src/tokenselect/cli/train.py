@@ -1,16 +1,19 @@
-"""`tokenselect train RECIPE.yaml [--key value …]`."""
+"""`tokenselect train RECIPE.yaml [--resume] [--with-base] [--key value …]`."""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tokenselect.training.recipe import base_of, read_recipe, recipe_parser
+from tokenselect.cli.evaluate import evaluate
+from tokenselect.cli.options import ClipOptions
+from tokenselect.training.build import part_to_test
+from tokenselect.training.recipe import Recipe, base_of, read_recipe, recipe_parser
 from tokenselect.training.run import train
 
-USAGE = "tokenselect train RECIPE.yaml [--resume] [--with-base] [--key value …]"
 FLAGS = ("--resume", "--with-base")
 SHARED = (  # what a recipe's base is trained with, too
     "--data.root",
@@ -28,12 +31,28 @@ def run(arguments: Sequence[str]) -> None:
     words = list(arguments)
     if not words or words[0].startswith("-"):
         recipe_parser().print_help()
-        raise SystemExit(0 if {"-h", "--help"} & set(words) else f"usage: {USAGE}")
+        raise SystemExit(0 if {"-h", "--help"} & set(words) else 2)
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
     path, overrides = Path(words[0]), [word for word in words[1:] if word not in FLAGS]
     if "--with-base" in words:
         train_base(path, overrides)
-    train(read_recipe(path, overrides), resume="--resume" in words)
+    recipe = read_recipe(path, overrides)
+    if train(recipe, resume="--resume" in words) and part_to_test(recipe.data) == "test":
+        test(recipe)
+
+
+def test(recipe: Recipe) -> None:
+    """Test the best checkpoint of a run that has videos to test on."""
+    if int(os.environ.get("RANK", 0)) != 0:
+        return
+    evaluate(
+        str(recipe.folder),
+        "test",
+        options=ClipOptions(workers=recipe.data.workers, device=recipe.device),
+        output=str(recipe.folder / "test.json"),
+        predictions=str(recipe.folder / "test.csv"),
+        confusion=str(recipe.folder / "confusion.png"),
+    )
 
 
 def train_base(path: Path, overrides: Sequence[str]) -> None:

@@ -49,11 +49,11 @@ def visualize(
     """
     write = writer_of(out)
     with telling("loading the model") as tell:
-        loaded, is_report = options.load(plan=None), Path(out).suffix == ".html"
-        models = choose_plans(loaded, options.plan, method=options.method, is_report=is_report)
         (found, *others) = find_videos([video], seconds=seconds or 4.0, tell=tell)
         if others:
             raise ValueError(f"visualize takes one video, {video} holds {1 + len(others)}")
+        loaded, is_report = options.load([video], plan=None), Path(out).suffix == ".html"
+        models = choose_plans(loaded, options.plan, method=options.method, is_report=is_report)
         source = found.open()
         try:
             explanation = explain_video(

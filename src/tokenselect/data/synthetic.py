@@ -83,6 +83,16 @@ def spoil(pixels: Floats, rng: np.random.Generator) -> Floats:
     return np.clip(pixels, 0, 1, out=pixels)
 
 
+def looks_synthetic(frames: Tensor) -> bool:
+    """Tell from (t, 3, h, w) uint8 frames whether they may be of a synthetic action.
+
+    All is grey but for a few shapes that light up in some frames; of a grey film nothing does.
+    """
+    saturation = (frames.amax(dim=1) - frames.amin(dim=1)).flatten(1)  # (t, h·w)
+    is_lit = (saturation > 115).any(dim=1)
+    return bool(saturation.median() <= 3 and is_lit.any() and not is_lit.all())
+
+
 Split = Literal["train", "val", "test"]
 
 DIRECTIONS = {"right": (1, 0), "left": (-1, 0), "down": (0, 1), "up": (0, -1)}  # (x, y)

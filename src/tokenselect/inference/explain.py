@@ -17,6 +17,7 @@ from tokenselect.data import FrameSource
 from tokenselect.data.clips import ClipRule
 from tokenselect.data.sources import find_videos
 from tokenselect.grid import TokenGrid
+from tokenselect.inference.predict import find_doubt
 from tokenselect.inference.preprocessor import Video, open_frames
 from tokenselect.insertion import adapter_of, record_selections, selectors_of, watch_grids
 from tokenselect.measure.cost import Timing, layer_costs, time_forwards
@@ -243,7 +244,11 @@ def explain_video(
         for model, recording in zip(models, recordings, strict=True)
     ]
     notes = list(dict.fromkeys(remark for model in models for remark in remarks_of(model)))
-    return Explanation(info.name, info.class_names, clip, plans, notes)
+    names = info.class_names
+    if doubt := find_doubt(first, frames):
+        notes.insert(0, f"{name} {doubt}")
+        names = ["unknown to this model"] * len(names)
+    return Explanation(info.name, names, clip, plans, notes)
 
 
 def choose_frames(

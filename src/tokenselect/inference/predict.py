@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tokenselect.checkpoints import info_of, plan_of, with_plan
 from tokenselect.data import FrameSource, VideoError
 from tokenselect.data.sources import FoundVideo
+from tokenselect.data.synthetic import looks_synthetic
 from tokenselect.measure.accuracy import score_views
 from tokenselect.measure.cost import Timing, count_macs, time_forwards
 
@@ -101,6 +102,17 @@ def split_windows(source: FrameSource, *, seconds: float, step: float | None = N
     return [(start, start + length) for start in starts]
 
 
+def find_doubt(model: nn.Module, frames: Tensor) -> str | None:
+    """Say why a model cannot know what (t, 3, h, w) uint8 frames show, if that is certain."""
+    data = dict(info_of(model).metadata.get("recipe") or {}).get("data", {})
+    if data.get("source") != "synthetic" or looks_synthetic(frames):
+        return None
+    return (
+        "is no synthetic action, and this model knows eight of those and nothing else: give the "
+        "--checkpoint of a model that was trained on such videos, or --model with --weights"
+    )
+
+
 @torch.inference_mode()
 def predict_video(
     model: nn.Module,
@@ -130,6 +142,8 @@ def predict_video(
     moments = []
     for number, (start, stop) in enumerate(spans):
         seen = rule.read_crops(source, start=start, stop=stop, clips=clips, crops=crops)
+        if doubt := find_doubt(model, seen[0]):
+            raise VideoError(source.path, doubt)
         inputs = rule.normalize(seen)[None].to(device)  # (1, v, 3, t, h, w)
         scores = score_views(model, inputs, views_at_once=clips_at_once)
         times = source.times

@@ -106,7 +106,7 @@ def count_answers(
     device: torch.device | str = "cpu",
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     views_at_once: int | None = None,
-    on_batch: Callable[[int], object] | None = None,
+    on_batch: Callable[[Tensor], object] | None = None,
 ) -> tuple[AccuracyCounter, float]:
     """Let a model answer for all videos, and count.
 
@@ -117,7 +117,7 @@ def count_answers(
         device: of the model.
         autocast: makes the context of the forward passes.
         views_at_once: clips of one forward pass.
-        on_batch: told the number of videos after each batch, for progress.
+        on_batch: given each batch's (b, classes) probabilities.
 
     Returns:
         The counts, and the seconds that the model took for them (without the data's).
@@ -134,7 +134,7 @@ def count_answers(
             counter.add(scores, labels)
             seconds += time.perf_counter() - start
             if on_batch is not None:
-                on_batch(len(labels))
+                on_batch(scores)
     finally:
         model.train(was_training)
     return counter, seconds

@@ -26,12 +26,19 @@ from tokenselect.training.data import (
     build_test_set,
     build_train_set,
     ignore_interrupts,
+    read_part,
 )
 from tokenselect.training.distributed import Processes, spread, unwrap
 from tokenselect.training.learner import ANY, Budgets, Learner, WeightAverage
 from tokenselect.training.loop import Trainer
 from tokenselect.training.optimizer import LrSchedule, SigmaSchedule, build_optimizer
-from tokenselect.training.recipe import ModelRecipe, Recipe, recipe_from_dict
+from tokenselect.training.recipe import (
+    DataRecipe,
+    ModelRecipe,
+    Recipe,
+    ScheduleRecipe,
+    recipe_from_dict,
+)
 from tokenselect.training.step import Precision
 from tokenselect.training.teach import teach_at_start
 from tokenselect.weights import LoadedWeights, load_weights
@@ -139,13 +146,7 @@ def build_learner(
         ),
         precision=Precision(recipe.precision, processes.device),
         processes=processes,
-        lrs=LrSchedule(
-            total_steps=total_steps,
-            warmup_steps=round(schedule.warmup_epochs * steps_per_epoch),
-            peak=schedule.lr,
-            warmup_start=schedule.warmup_lr,
-            end=schedule.min_lr,
-        ),
+        lrs=lr_schedule(schedule, steps_per_epoch),
         sigmas=SigmaSchedule(total_steps=total_steps, start=schedule.sigma, end=schedule.sigma_end)
         if selects
         else None,
@@ -160,6 +161,17 @@ def build_learner(
         clip_norm=schedule.clip_norm,
         average=WeightAverage(spread_model, decay=schedule.ema) if schedule.ema else None,
         seed=recipe.seed,
+    )
+
+
+def lr_schedule(schedule: ScheduleRecipe, steps_per_epoch: int) -> LrSchedule:
+    """Build the learning rate of each step."""
+    return LrSchedule(
+        total_steps=schedule.epochs * steps_per_epoch,
+        warmup_steps=round(schedule.warmup_epochs * steps_per_epoch),
+        peak=schedule.lr,
+        warmup_start=schedule.warmup_lr,
+        end=schedule.min_lr,
     )
 
 
@@ -183,6 +195,7 @@ def build_trainer(
         rank=processes.rank,
         processes=processes.count,
         parts=schedule.accumulation,
+        weights=clips.even_weights() if recipe.data.balance else None,
     )
     num_classes = recipe.data.num_classes or len(clips.class_names)
     learner = build_learner(
@@ -232,4 +245,36 @@ def build_trainer(
         checkpoint_seconds=60 * recipe.checkpoint_minutes,
         checkpoint_steps=recipe.checkpoint_steps,
         validate_every=recipe.validate_every,
+        patience=schedule.patience,
+        opening=describe_run(recipe, processes, clips, num_val=len(val)),
+        testing=" ".join(["tokenselect evaluate", str(recipe.folder), part_to_test(recipe.data)]),
     )
+
+
+def describe_run(
+    recipe: Recipe, processes: Processes, clips: ClipSet, *, num_val: int
+) -> list[str]:
+    """Say what is trained, on what, where."""
+    data, model = recipe.data, recipe.model
+    threads = f"{torch.get_num_threads()} threads, " if processes.device.type == "cpu" else ""
+    cache = f", decoded videos in {data.cache}" if data.cache else ""
+    lines = [
+        f"{recipe.folder}: {model.name}, plan {model.plan}, {data.frames}×{data.size}×{data.size}, "
+        f"{recipe.schedule.epochs} epochs",
+        f"{len(clips.class_names)} classes, {len(clips)} clips to train on, {num_val} to validate",
+        f"{processes.count} × {processes.device}, {threads}{data.workers} loading processes{cache}",
+    ]
+    counts = clips.count_classes()
+    if counts.any() and counts.max() > 3 * counts.min() and not data.balance:
+        few, many = int(counts.min()), int(counts.max())
+        lines.append(f"{few} to {many} clips a class: data.balance true makes all as likely")
+    return lines
+
+
+def part_to_test(data: DataRecipe) -> str:
+    """Name the part to test on: "test" where a recipe's videos have one, else "val"."""
+    try:
+        has_one = data.source == "videos" and bool(read_part(data, "test").samples)
+    except (ValueError, OSError):
+        return "val"
+    return "test" if has_one else "val"

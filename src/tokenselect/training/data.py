@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from tokenselect.data import (
@@ -59,6 +60,16 @@ class ClipSet:
         """Make the data set draw as in an epoch."""
         self.dataset.set_epoch(epoch)  # type: ignore[attr-defined]
 
+    def count_classes(self) -> Tensor:
+        """Count the listed videos of each class; zeros where none are listed."""
+        labels = [s.label for s in getattr(self.dataset, "samples", ()) if s.label is not None]
+        return torch.tensor(labels, dtype=torch.long).bincount(minlength=len(self.class_names))
+
+    def even_weights(self) -> Tensor:
+        """Give each training video the weight that makes all classes as likely."""
+        counts = self.count_classes()
+        return 1 / counts[[sample.label for sample in self.dataset.samples]]  # type: ignore[attr-defined]
+
     def count_replaced(self) -> int:
         """Count the broken videos that were replaced so far."""
         return sum(getattr(self.dataset, "failures", {}).values())
@@ -68,6 +79,8 @@ def build_train_set(data: DataRecipe, augmentation: AugmentationRecipe, *, seed:
     """Build the training clips: drawn anew in each epoch, augmented."""
     _check_center(data)
     if data.source == "synthetic":
+        if data.balance:
+            raise ValueError("data.balance is for videos: synthetic clips are even already")
         clips = SyntheticActions(
             data.train_clips, frames=data.frames, size=data.size, seed=seed, is_training=True
         )
@@ -220,6 +233,7 @@ class EpochOrder(Sampler[list[int]]):
         rank: int = 0,
         processes: int = 1,
         parts: int = 1,
+        weights: Tensor | None = None,
     ) -> None:
         """Check that the global batch divides by the processes, and their shares by the parts."""
         if batch_size % (processes * parts):
@@ -232,7 +246,7 @@ class EpochOrder(Sampler[list[int]]):
                 f"schedule.batch_size must be at most the number of training clips = {length}, "
                 f"got {batch_size}"
             )
-        self.length, self.batch_size, self.seed = length, batch_size, seed
+        self.length, self.batch_size, self.seed, self.weights = length, batch_size, seed, weights
         self.rank, self.processes, self.parts = rank, processes, parts
         self.epoch = self.first_batch = 0
 
@@ -245,10 +259,12 @@ class EpochOrder(Sampler[list[int]]):
         return (self.batches_per_epoch - self.first_batch) * self.parts
 
     def indices(self) -> list[int]:
-        """Give the order of this epoch."""
-        return torch.randperm(
-            self.length, generator=seeded_generator(self.seed, self.epoch)
-        ).tolist()
+        """Give the order of this epoch: all clips, or as many drawn by their weights."""
+        generator = seeded_generator(self.seed, self.epoch)
+        if self.weights is not None:
+            drawn = torch.multinomial(self.weights, self.length, True, generator=generator)
+            return drawn.tolist()
+        return torch.randperm(self.length, generator=generator).tolist()
 
     def __iter__(self) -> Iterator[list[int]]:
         order = self.indices()

@@ -27,7 +27,7 @@ from tokenselect.training.checkpoint import (
 from tokenselect.training.data import ClipSet, EpochOrder
 from tokenselect.training.distributed import main_process_says, wait_for_all
 from tokenselect.training.learner import Learner
-from tokenselect.training.report import RunReport
+from tokenselect.training.report import RunReport, write_duration
 from tokenselect.training.step import Batch, NonFiniteError
 
 ADVICE = (
@@ -60,6 +60,9 @@ class Trainer:
         epochs: passes over the data.
         metadata: goes into each checkpoint's weights.
         validate_every: epochs from one validation to the next, and to the end.
+        patience: the run ends after so many epochs without a better validation; None never.
+        opening: lines that say what is trained, on what.
+        testing: command that tests the best checkpoint.
         checkpoint_seconds: time between checkpoints within an epoch.
         checkpoint_steps: steps between them, too, if given.
         step: optimizer steps taken.
@@ -76,6 +79,9 @@ class Trainer:
     epochs: int
     metadata: dict[str, Any] = field(default_factory=dict)
     validate_every: int = 1
+    patience: int | None = None
+    opening: list[str] = field(default_factory=list)
+    testing: str = ""
     checkpoint_seconds: float = 600
     checkpoint_steps: int | None = None
     step: int = 0
@@ -114,18 +120,37 @@ class Trainer:
             RunReport(
                 self.folder,
                 total_steps=self.total_steps,
+                steps_per_epoch=self.order.batches_per_epoch,
+                validate_every=self.validate_every,
                 step=self.step,
                 epoch=self.finished,
                 enabled=is_main,
             ) as report,
             Interruption(report) as interruption,
         ):
+            for line in self.opening:
+                report.say(line)
             for epoch in range(self.finished, self.epochs):
+                if self.has_stalled:
+                    report.say(f"stopped early: no better validation in {self.patience} epochs")
+                    break
                 self.train_epoch(epoch, report, interruption)
                 figures = self.finish_epoch(epoch, report)
                 if self.finished < self.epochs:
                     self.stop_if_asked(interruption)
+            if self.best is not None:
+                report.say(
+                    f"best {self.best.top1:.1%} at epoch {self.best.epoch + 1}, in "
+                    f"{self.folder / 'best'}; evaluate it with: {self.testing}"
+                )
         return figures
+
+    @property
+    def has_stalled(self) -> bool:
+        """Tell whether the validations have not got better for long enough to stop."""
+        if self.patience is None or self.best is None:
+            return False
+        return self.finished - 1 - self.best.epoch >= self.patience
 
     def train_epoch(self, epoch: int, report: RunReport, interruption: Interruption) -> None:
         """Take the steps of an epoch that are still to be taken."""
@@ -173,7 +198,7 @@ class Trainer:
     def finish_epoch(self, epoch: int, report: RunReport) -> dict[str, float]:
         """Validate if it is time to, report and write a checkpoint."""
         self.check_weights()
-        self.finished = epoch + 1
+        self.finished, start = epoch + 1, time.perf_counter()
         if self.finished % self.validate_every and self.finished < self.epochs:
             self.save()
             return {}
@@ -185,12 +210,15 @@ class Trainer:
             raise NonFiniteError(self.explain(error, ())) from None
         replaced = self.clips.count_replaced()
         report.write("val", step=self.step, epoch=epoch, replaced_videos=replaced, **figures)
-        shown = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
-        broken = f"  ({replaced} broken videos replaced so far)" if replaced else ""
-        report.say(f"epoch {epoch}: {shown}{broken}")
+        shown = ", ".join(f"{name} {value:.1%}" for name, value in figures.items())
+        broken = f" ({replaced} broken videos replaced so far)" if replaced else ""
         if self.best is None or figures["top1"] > self.best.top1:
             self.best = Best(figures["top1"], epoch, self.step)
         self.save()
+        report.validation_seconds = time.perf_counter() - start
+        left = f"; {write_duration(report.seconds_left(self.step))} left"
+        ending = left if self.finished < self.epochs else ""
+        report.say(f"epoch {self.finished} of {self.epochs}: {shown}{broken}{ending}")
         report.restart_clock()
         return figures
 

@@ -53,6 +53,13 @@ RENAMED = {  # keys of version 0.1, which are still read
 }
 
 
+HELP = (
+    "Train a model by a recipe; each key of it is an option. --resume goes on from the run's last "
+    "checkpoint, says where that is and what a changed schedule does. --with-base first trains the "
+    "model that the recipe begins from."
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """A whole run.
@@ -109,7 +116,11 @@ class Recipe:
 def recipe_parser() -> ArgumentParser:
     """Build the parser of a recipe's keys, with help for each."""
     parser = ArgumentParser(
-        prog="tokenselect train RECIPE.yaml", exit_on_error=False, allow_abbrev=False
+        prog="tokenselect train RECIPE.yaml",
+        usage="tokenselect train RECIPE.yaml [--resume] [--with-base] [--KEY VALUE …]",
+        description=HELP,
+        exit_on_error=False,
+        allow_abbrev=False,
     )
     parser.add_argument("--config", action="config", help="YAML file with any of these keys")
     parser.add_class_arguments(Recipe)

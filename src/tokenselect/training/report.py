@@ -1,4 +1,4 @@
-"""What a run tells while it runs: a progress bar, metrics.jsonl, and TensorBoard if installed."""
+"""What a run tells: a progress bar, train.log, metrics.jsonl, and TensorBoard if installed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-METRICS = "metrics.jsonl"
+METRICS, LOG = "metrics.jsonl", "train.log"
+PAUSE = 30.0  # seconds between two lines of the log within an epoch
+ENOUGH = 3  # steps that tell how long an epoch takes
 
 
 class RunReport:
@@ -25,6 +27,8 @@ class RunReport:
         folder: Path,
         *,
         total_steps: int,
+        steps_per_epoch: int | None = None,
+        validate_every: int = 1,
         step: int = 0,
         epoch: int = 0,
         enabled: bool = True,
@@ -37,19 +41,23 @@ class RunReport:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[figures]}"),
-            TimeRemainingColumn(),
             console=self.console,
-            disable=not enabled,
+            disable=not (enabled and self.console.is_terminal),
         )
         self.task = self.progress.add_task(
-            "", total=total_steps, completed=step, epoch=0, figures=""
+            "", total=total_steps, completed=step, epoch=epoch + 1, figures=""
         )
-        self.path = folder / METRICS
+        self.folder, self.path = folder, folder / METRICS
         if enabled:
             folder.mkdir(parents=True, exist_ok=True)
             keep_until(self.path, step, epoch)
         self.board = open_board(folder) if enabled else None
-        self._clock, self._clips = time.perf_counter(), 0
+        self.total_steps, self.validate_every = total_steps, validate_every
+        self.steps_per_epoch = steps_per_epoch or total_steps
+        self.first_step = step
+        self.step_seconds = self.validation_seconds = 0.0
+        self.spoken = time.monotonic()
+        self.restart_clock()
 
     def __enter__(self) -> RunReport:
         self.progress.start()
@@ -62,13 +70,33 @@ class RunReport:
 
     def train(self, *, step: int, epoch: int, num_clips: int, **figures: float) -> None:
         """Report a training step; `step` counts from 1."""
-        self._clips += num_clips
-        speed = self._clips / max(time.perf_counter() - self._clock, 1e-9)
         if not self.enabled:
             return
-        figures["clips_per_second"] = speed
-        self.progress.update(self.task, completed=step, epoch=epoch, figures=describe(figures))
+        self._clips += num_clips
+        self._steps += 1
+        seconds = max(time.perf_counter() - self._clock, 1e-9)
+        self.step_seconds = seconds / self._steps
+        figures["clips_per_second"] = self._clips / seconds
+        told = f"{describe(figures)}  {write_duration(self.seconds_left(step))} left"
+        self.progress.update(self.task, completed=step, epoch=epoch + 1, figures=told)
         self.write("train", step=step, epoch=epoch, **figures)
+        if step == self.first_step + ENOUGH:
+            self.tell_duration(step)
+        elif time.monotonic() - self.spoken > PAUSE:
+            line = f"epoch {epoch + 1}, step {step} of {self.total_steps}: {told}"
+            self.say(line, is_shown=not self.console.is_terminal)  # which has the bar
+
+    def tell_duration(self, step: int) -> None:
+        """Say how long an epoch takes, and all that are left."""
+        epoch = self.steps_per_epoch * self.step_seconds + self.validation_seconds
+        rest = write_duration(self.seconds_left(step))
+        self.say(f"an epoch takes about {write_duration(epoch)}, the rest of the run {rest}")
+
+    def seconds_left(self, step: int) -> float:
+        """Estimate the rest of the run from the epoch's steps so far and the last validation."""
+        steps = self.total_steps - step
+        validations = -(-steps // (self.steps_per_epoch * self.validate_every))
+        return steps * self.step_seconds + validations * self.validation_seconds
 
     def write(self, kind: str, *, step: int, **figures: Any) -> None:
         """Append a line to metrics.jsonl, and the numbers to TensorBoard."""
@@ -82,12 +110,19 @@ class RunReport:
                     self.board.add_scalar(f"{kind}/{name}", value, step)
 
     def restart_clock(self) -> None:
-        """Start the count of clips a second afresh, after a validation."""
-        self._clock, self._clips = time.perf_counter(), 0
+        """Start the count of steps and clips a second afresh, after a validation."""
+        self._clock = time.perf_counter()
+        self._clips = self._steps = 0
 
-    def say(self, text: str) -> None:
-        """Print a line above the progress bar."""
-        self.console.print(text, highlight=False)
+    def say(self, text: str, *, is_shown: bool = True) -> None:
+        """Print a line above the progress bar, and write it to the log."""
+        if not self.enabled:
+            return
+        self.spoken = time.monotonic()
+        with (self.folder / LOG).open("a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
+        if is_shown:
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def describe(figures: dict[str, float]) -> str:
@@ -101,6 +136,14 @@ def describe(figures: dict[str, float]) -> str:
     if "sigma" in figures:
         shown.insert(3, f"σ {figures['sigma']:.3f}")
     return "  ".join(shown)
+
+
+def write_duration(seconds: float) -> str:
+    """Write seconds as people say them: 40 s, 12 min, 3 h 20 min."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def keep_until(path: Path, step: int, epoch: int) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import yaml
 
 from tokenselect.threads import set_threads
-from tokenselect.training.build import Changes, build_trainer
+from tokenselect.training.build import Changes, build_trainer, lr_schedule
 from tokenselect.training.checkpoint import Checkpoint, find_newest, list_checkpoints
 from tokenselect.training.distributed import joined_processes, wait_for_all
+from tokenselect.training.loop import Trainer
 from tokenselect.training.recipe import Recipe, recipe_from_dict
 
 logger = logging.getLogger(__name__)
@@ -51,12 +52,12 @@ def train(
         found = find_newest(folder) if resume else None
         before = None if found is None else found.state.get("threads")
         set_threads(recipe.threads or before)  # as many as before, for the same bits
-        if found is not None:
-            check_resumed(recipe, found)
+        changed = [] if found is None else check_resumed(recipe, found)
         trainer = build_trainer(recipe, processes, is_new=found is None, changes=changes)
         if found is not None:
             check_classes(found, trainer.clips.class_names)
             trainer.restore(found)
+            trainer.opening += describe_resumed(trainer, found, changed)
         wait_for_all()
         if processes.is_main:
             write_recipe(recipe, folder)
@@ -77,8 +78,27 @@ def write_recipe(recipe: Recipe, folder: Path) -> None:
     (folder / "recipe.yaml").write_text(text, encoding="utf-8")
 
 
-def check_resumed(recipe: Recipe, found: Checkpoint) -> None:
-    """Refuse to resume with another model; say what else has changed since the checkpoint."""
+def describe_resumed(trainer: Trainer, found: Checkpoint, changed: Sequence[str]) -> list[str]:
+    """Say where a run goes on, and what a changed schedule does from there."""
+    lines = [
+        f"goes on from {found.folder.name}: epoch {trainer.finished + 1} of {trainer.epochs}, "
+        f"step {trainer.step} of {trainer.total_steps}"
+    ]
+    if trainer.finished >= trainer.epochs:
+        lines = ["nothing is left to do: the run is finished; give more --schedule.epochs to go on"]
+    elif any(key.startswith("schedule.") for key in changed):
+        old = recipe_from_dict(found.metadata["recipe"]).schedule
+        before = lr_schedule(old, trainer.order.batches_per_epoch).at(trainer.step)
+        now = trainer.learner.lrs.at(trainer.step)
+        lines.append(
+            "the new schedule holds from here on, as if the run had begun with it: the learning "
+            f"rate of the next step is {now:.2g} (by the old one {before:.2g})"
+        )
+    return lines
+
+
+def check_resumed(recipe: Recipe, found: Checkpoint) -> list[str]:
+    """Refuse to resume with another model; name the keys that changed since the checkpoint."""
     if "recipe" not in found.metadata:
         raise ValueError(f"{found.folder} holds no recipe: it cannot be resumed")
     before = flatten(recipe_from_dict(found.metadata["recipe"]).to_dict())
@@ -94,6 +114,7 @@ def check_resumed(recipe: Recipe, found: Checkpoint) -> None:
     if changed:
         listed = ", ".join(f"{key} {before.get(key)} → {now[key]}" for key in changed)
         logger.warning("changed since the run began, and used from here on: %s", listed)
+    return changed
 
 
 def check_classes(found: Checkpoint, class_names: Sequence[str]) -> None:

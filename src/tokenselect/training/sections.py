@@ -60,6 +60,8 @@ class DataRecipe:
         train_clips: clips of an epoch (synthetic only); no two epochs share one.
         val_clips: clips to validate on (synthetic only).
         test_clips: clips to test on (synthetic only); None takes `val_clips`.
+        balance: draw training clips so that every class is as likely, however few it has; for
+            videos only.
         workers: processes that load data, for each training process.
         cache: folder for decoded videos, safe to delete; None keeps none.
         cache_short_side: of the pictures in the cache; None keeps the videos' size.
@@ -83,6 +85,7 @@ class DataRecipe:
     train_clips: int = 4000
     val_clips: int = 400
     test_clips: int | None = None
+    balance: bool = False
     workers: int = 2
     cache: str | None = None
     cache_short_side: int | None = None
@@ -179,6 +182,7 @@ class ScheduleRecipe:
         clip_norm: largest norm of the gradient; None clips nothing.
         sigma: noise of the selection at the start; it falls in a line to 0.
         sigma_end: share of the run after which it is 0; the weights then learn from hard selection.
+        patience: stop after so many epochs without a better validation; None never stops early.
         ema: decay of the averaged weights; None keeps no average.
     """
 
@@ -194,10 +198,11 @@ class ScheduleRecipe:
     clip_norm: float | None = 1.0
     sigma: float = 0.1
     sigma_end: float = 1.0
+    patience: int | None = None
     ema: float | None = None
 
     def __post_init__(self) -> None:
-        check_range("schedule.", self, "epochs batch_size accumulation", 1)
+        check_range("schedule.", self, "epochs batch_size accumulation patience", 1)
         check_range("schedule.", self, "lr backbone_factor warmup_lr min_lr weight_decay sigma", 0)
         check_range("schedule.", self, "warmup_epochs", 0, self.epochs)
         if self.batch_size % self.accumulation:

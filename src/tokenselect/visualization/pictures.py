@@ -166,6 +166,35 @@ def stretch(values: Tensor) -> Tensor:
     return (values - low) / (high - low)
 
 
+def draw_confusion(counts: Sequence[Sequence[int]], class_names: Sequence[str]) -> Image.Image:
+    """Draw how often videos of each class (row) were taken for which (column)."""
+    cell = max(14, min(56, 1200 // len(class_names)))
+    font = letters(min(15, cell - 2))
+    gutter = 24 + round(max(font.getlength(name) for name in class_names))
+    side = cell * len(class_names)
+    sheet = Image.new("RGB", (gutter + side + MARGIN, gutter + side + 40), PAPER)
+    pen = ImageDraw.Draw(sheet)
+    names = Image.new("RGB", (gutter, side), PAPER)  # of the columns, turned below
+    for number, name in enumerate(class_names):
+        y = round((number + 0.5) * cell)
+        pen.text((gutter - 8, gutter + y), name, font=font, fill=INK, anchor="rm")
+        ImageDraw.Draw(names).text((8, y), name, font=font, fill=INK, anchor="lm")
+    sheet.paste(names.transpose(Image.Transpose.ROTATE_90), (gutter, 0))
+    for row, found in enumerate(counts):
+        for column, count in enumerate(found):
+            share = count / max(sum(found), 1)
+            x, y = gutter + column * cell, gutter + row * cell
+            shade = tuple(round(255 - share * (255 - dark)) for dark in (20, 60, 140))
+            pen.rectangle((x, y, x + cell - 2, y + cell - 2), fill=shade, outline=LINE)
+            if count and cell >= 24:
+                ink = PAPER if share > 0.5 else INK
+                middle = (x + cell / 2, y + cell / 2)
+                pen.text(middle, str(count), font=font, fill=ink, anchor="mm")
+    told = "rows: label, columns: answer"
+    pen.text((gutter, gutter + side + 12), told, font=letters(13), fill=FAINT)
+    return sheet
+
+
 FOOT = 44
 
 

@@ -20,6 +20,8 @@ from tokenselect.models import list_models
 from tokenselect.plan import THW, SelectionPlan
 from tokenselect.visualization.explanation import Layer
 from tokenselect.web.guard import Missing
+from tokenselect.weights import public_weights
+from tokenselect.weights.public import PublicFile
 
 OPEN_MODELS = 2  # large ones take half a gigabyte each
 OPEN_PLANS = 16  # of one model; all share its backbone's weights
@@ -110,11 +112,23 @@ def list_offers(
         offers["given"] = Offer(f"{model}, {weights or 'random weights'}", build)
     elif weights is not None:
         raise ValueError(f"weights {weights!r} need the name of their model, --model")
-    offers["small"] = Offer("small model of the package", partial(load_model, device=device))
+    title = "small model of the package (eight synthetic actions)"
+    offers["small"] = Offer(title, partial(load_model, device=device))
     for name in list_models():
-        build = partial(load_model, name, device=device)
-        offers[name] = Offer(f"{name}, random weights", build)
+        file = public_weights(name).get("kinetics400")
+        public = "kinetics400" if file and file.megabytes else None
+        build = partial(load_model, name, weights=public, device=device)
+        offers[name] = Offer(f"{name}, {describe_weights(file)}", build)
     return offers
+
+
+def describe_weights(file: PublicFile | None) -> str:
+    """Say what a model by name answers with, and what has to be downloaded for it."""
+    if file is None or not file.megabytes:
+        return "random weights"
+    if file.path.is_file():
+        return "Kinetics-400"
+    return f"Kinetics-400, a download of {file.megabytes} MB from {file.publisher}"
 
 
 def count_blocks(model: nn.Module) -> int:

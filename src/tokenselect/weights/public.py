@@ -33,6 +33,7 @@ class PublicFile:
         sha256: leading digits of its checksum; empty if the publisher gives none.
         plan: the selection it was trained with; empty for a dense model.
         name: of the file; empty for the last part of the address.
+        megabytes: of the file; 0 where that is not known.
     """
 
     publisher: str
@@ -41,6 +42,7 @@ class PublicFile:
     sha256: str = ""
     plan: str = ""
     name: str = ""
+    megabytes: int = 0
 
     @property
     def filename(self) -> str:
@@ -48,14 +50,20 @@ class PublicFile:
         return self.name or self.url.rsplit("/", 1)[-1]
 
     @property
+    def path(self) -> Path:
+        """Where it is kept: with `torch.hub`'s own files, so torchvision's downloads serve too."""
+        return Path(torch.hub.get_dir()) / "checkpoints" / self.filename
+
+    @property
     def is_direct(self) -> bool:
         """Whether the address gives the file itself and not a page with a button."""
         return not self.url.startswith(DRIVE)
 
 
-def torchvision_file(stem: str, sha256: str) -> PublicFile:
+def torchvision_file(stem: str, sha256: str, megabytes: int) -> PublicFile:
     """Describe a file of torchvision's models."""
-    return PublicFile("torchvision", f"{TORCH}/{stem}-{sha256}.pth", sha256=sha256)
+    url = f"{TORCH}/{stem}-{sha256}.pth"
+    return PublicFile("torchvision", url, sha256=sha256, megabytes=megabytes)
 
 
 def mmaction_file(size: str, sha256: str) -> PublicFile:
@@ -78,7 +86,7 @@ def video_swin_file(stem: str, num_classes: int = 400) -> PublicFile:
 
 PUBLIC: dict[str, dict[str, PublicFile]] = {
     "mvit_b16": {
-        "kinetics400": torchvision_file("mvit_v1_b", "dbeb1030"),
+        "kinetics400": torchvision_file("mvit_v1_b", "dbeb1030", 140),
         "kinetics400-pytorchvideo": PublicFile("PyTorchVideo", f"{PYTORCHVIDEO}/MVIT_B_16x4.pyth"),
         "stts-T0_0.9-S4_0.9": authors_file(
             "mvit_b16", "T0=7-S4=13x13", "1IP_phCBQRTsUb5RQmPeRusjdlM2J10Xb"
@@ -100,16 +108,16 @@ PUBLIC: dict[str, dict[str, PublicFile]] = {
         "kinetics400": PublicFile("PyTorchVideo", f"{PYTORCHVIDEO}/MVIT_B_32x3_f294077834.pyth"),
     },
     "video_swin_t": {
-        "kinetics400": torchvision_file("swin3d_t", "7615ae03"),
+        "kinetics400": torchvision_file("swin3d_t", "7615ae03", 122),
         "kinetics400-mmaction2": mmaction_file("tiny", "241016b2"),
     },
     "video_swin_s": {
-        "kinetics400": torchvision_file("swin3d_s", "da41c237"),
+        "kinetics400": torchvision_file("swin3d_s", "da41c237", 218),
         "kinetics400-mmaction2": mmaction_file("small", "e91ab986"),
     },
     "video_swin_b": {
-        "kinetics400": torchvision_file("swin3d_b_1k", "24f7c7c6"),
-        "kinetics400-imagenet22k": torchvision_file("swin3d_b_22k", "7c6ae6fa"),
+        "kinetics400": torchvision_file("swin3d_b_1k", "24f7c7c6", 364),
+        "kinetics400-imagenet22k": torchvision_file("swin3d_b_22k", "7c6ae6fa", 364),
         "kinetics400-mmaction2": mmaction_file("base", "182ec6cc"),
         "kinetics600": video_swin_file("swin_base_patch244_window877_kinetics600_22k", 600),
         "stts-T0_0.9": authors_file("video_swin_b", "T0=14", "1GhIUgFBLTBQqZZ0puEtTSJPB_4ca77oy"),
@@ -131,11 +139,8 @@ def public_weights(model: str) -> dict[str, PublicFile]:
 
 
 def fetch_public(file: PublicFile) -> Path:
-    """Give the path of a public file, downloading it first if it is not here.
-
-    Files are kept where `torch.hub` keeps its own, so torchvision's downloads serve too.
-    """
-    path = Path(torch.hub.get_dir()) / "checkpoints" / file.filename
+    """Give the path of a public file, downloading it first if it is not here."""
+    path = file.path
     if not path.is_file():
         download(file, path)
     found = sha256_of(path) if file.sha256 else ""
