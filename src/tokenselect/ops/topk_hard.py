@@ -11,12 +11,13 @@ class NonFiniteScoresError(ValueError):
 def check_topk_arguments(scores: Tensor, k: int) -> None:
     """Refuse a `k` that cannot be kept and scores that have no order.
 
-    The scores' values are looked at in eager mode only: a look at them would break a traced graph.
+    The scores' values are looked at on a CPU in eager mode only. An accelerator would have to be
+    waited for, and a traced graph would break: there, NaN scores give NaN logits.
     """
     num_candidates = scores.shape[-1] if scores.ndim else 0
     if not 1 <= k <= num_candidates:
         raise ValueError(f"k must be in 1..{num_candidates} (the number of candidates), got {k}")
-    if torch.compiler.is_compiling() or scores.is_meta:
+    if torch.compiler.is_compiling() or scores.device.type != "cpu":
         return
     if bool(scores.isnan().any()):
         raise NonFiniteScoresError(
@@ -51,7 +52,8 @@ def rank_topk(scores: Tensor, k: int) -> Tensor:
     room = k - is_above.sum(dim=-1, keepdim=True)
     is_kept = is_above | (is_tied & (is_tied.cumsum(dim=-1) <= room))
     places = torch.arange(num_candidates, device=scores.device)
-    return torch.where(is_kept, places, num_candidates).sort(dim=-1).values[..., :k]
+    kept = torch.where(is_kept, places, num_candidates).sort(dim=-1).values[..., :k]
+    return kept.clamp_max(num_candidates - 1)  # of NaN scores none is kept: any index will do
 
 
 def one_hot_topk(scores: Tensor, k: int) -> Tensor:
