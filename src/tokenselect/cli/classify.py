@@ -4,13 +4,14 @@ import glob
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
 from tokenselect.checkpoints import info_of, method_of, plan_of, weights_digest
-from tokenselect.cli.options import ModelOptions
+from tokenselect.cli.options import TORCH, ModelOptions, RuntimeOptions
 from tokenselect.data import parse_views
 from tokenselect.data.frame_folder import walk_videos
 from tokenselect.inference.bulk import Reading, on_ray, on_this_machine
@@ -21,6 +22,7 @@ def classify(
     videos: list[str],
     *,
     options: ModelOptions,
+    engine: RuntimeOptions = TORCH,
     out: str = "results.csv",
     views: str = "1x1",
     window: float = 10.0,
@@ -34,6 +36,7 @@ def classify(
     Args:
         videos: files, folders, patterns, or lists of files (.txt, one per line).
         options: which model.
+        engine: what runs it.
         out: results, .csv, .parquet or .jsonl; videos that have a row there already are skipped.
         views: clips × crops of a video, or of each window, for example 5x1.
         window: a longer video is read in windows of so many seconds; 0 for never.
@@ -48,11 +51,12 @@ def classify(
     files = find_files(videos)
     loaded = options.load(videos, **({"device": "cpu"} if ray else {}))
     reading = Reading(info_of(loaded).clip_rule, clips, crops, window, step)
-    engine = partial(on_this_machine, loaded, reading=reading, workers=workers, batch=batch)
+    how: dict[str, Any] = {"reading": reading, "batch": batch}
+    if engine.runtime != "torch":
+        how["open_run"] = engine.pick(loaded, batch=batch)
+    answer = partial(on_this_machine, loaded, workers=workers, **how)
     if ray is not None:
-        engine = partial(
-            on_ray, loaded, reading=reading, workers=max(1, workers), address=ray, batch=batch
-        )
+        answer = partial(on_ray, loaded, workers=max(1, workers), address=ray, **how)
     start = time.perf_counter()
     console = Console(stderr=True)
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("videos"), TimeRemainingColumn())
@@ -61,7 +65,7 @@ def classify(
         summary = classify_videos(
             files,
             Path(out),
-            engine,
+            answer,
             settings=settings_of(loaded, views=views, window=window, step=step),
             on_row=lambda done, of: progress.update(task, completed=done, total=of),
         )

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from tokenselect.checkpoints import info_of, plan_of
-from tokenselect.cli.options import ClipOptions
+from tokenselect.cli.options import TORCH, ClipOptions, RuntimeOptions
 from tokenselect.cli.terminal import counting
 from tokenselect.data import parse_views
 from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.insertion import selectors_of
-from tokenselect.measure.accuracy import Accuracy, count_answers
+from tokenselect.measure.accuracy import Accuracy, Runner, count_answers
 from tokenselect.measure.cost import count_macs
 from tokenselect.measure.recall import measure_recall
 from tokenselect.training.build import recipe_of
@@ -33,6 +33,7 @@ def evaluate(
     dataset: str,
     *,
     options: ClipOptions,
+    engine: RuntimeOptions = TORCH,
     views: str = "1x1",
     plan: str | None = None,
     method: str | None = None,
@@ -48,6 +49,7 @@ def evaluate(
         dataset: "test", "val" or "train" of the model's recipe, "synthetic", or annotations (a
             file or a folder of class folders).
         options: of the clips.
+        engine: what runs the model.
         views: clips x crops of each video, averaged after the softmax: 5x1, 4x3, 1x3.
         plan: what to select, in place of the trained plan; "dense" selects nothing.
         method: how to select, in place of the trained method.
@@ -58,8 +60,9 @@ def evaluate(
     """
     model = options.load(checkpoint, plan=plan, method=method)
     clips = options.find(model, dataset, views=views)
+    run = engine.pick(model, batch=batch_size)(model)
     results, scores = measure(
-        model, clips, views=views, batch_size=batch_size, workers=options.workers
+        model, clips, views=views, batch_size=batch_size, workers=options.workers, run=run
     )
     results = {"checkpoint": checkpoint, "dataset": dataset, **results}
     show(results)
@@ -97,6 +100,7 @@ def measure(
     views: str,
     batch_size: int,
     workers: int,
+    run: Runner,
 ) -> tuple[dict[str, Any], Tensor]:
     """Measure accuracy, multiply-adds and time; give the probabilities of all videos, too."""
     info, data = info_of(model), recipe_of(model).data
@@ -112,7 +116,7 @@ def measure(
             advance(len(found))
 
         counter, seconds = count_answers(
-            model, loader, num_classes=len(info.id2label), device=device, on_batch=note
+            model, loader, num_classes=len(info.id2label), device=device, run=run, on_batch=note
         )
     accuracy = counter.result()
     num_views = parse_views(views)[0] * parse_views(views)[1]

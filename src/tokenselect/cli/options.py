@@ -7,14 +7,16 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from jsonargparse import ArgumentParser
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from tokenselect.measure.accuracy import Runner
     from tokenselect.training.data import ClipSet
 
 PUBLIC_CHOICE = ("video_swin_t", "kinetics400", "T0_0.6", "uniform")  # the smallest download
@@ -115,6 +117,38 @@ class ClipOptions:
             part = replace(part, where=self.where)
         data = replace(data, **{name: part})
         return build_test_set(data, name, views=views, class_names=names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeOptions:
+    """What runs the model.
+
+    Attributes:
+        runtime: torch, onnxruntime, openvino, or auto for the fastest on this machine.
+    """
+
+    runtime: Literal["torch", "onnxruntime", "openvino", "auto"] = "torch"
+
+    def pick(
+        self, model: nn.Module, *, batch: int = 1, tell: Callable[[str], object] = id
+    ) -> Callable[[nn.Module], Runner]:
+        """Give what opens models in the runtime; "auto" measures, and says on the error stream."""
+        if self.runtime == "torch":
+            return lambda model: model
+        from tokenselect.export import open_runtime, time_runtimes
+
+        place, runtime = next(model.parameters()).device, str(self.runtime)
+        if place.type != "cpu":
+            raise ValueError(f"runtime {runtime} is for --device cpu, got {place}")
+        if runtime == "auto":
+            seconds = time_runtimes(model, batch=batch, tell=tell)
+            shown = ", ".join(f"{name} {1e3 * value:.4g} ms" for name, value in seconds.items())
+            runtime = next(iter(seconds))
+            print(f"runtime {runtime} is the fastest here: {shown}", file=sys.stderr)
+        return partial(open_runtime, runtime=runtime, tell=tell)
+
+
+TORCH = RuntimeOptions()
 
 
 def tell_download(model: str, weights: str, *, is_default: bool) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 from torch import nn
 
 from tokenselect.checkpoints import info_of, method_of, plan_of, remarks_of
-from tokenselect.cli.options import ModelOptions
+from tokenselect.cli.options import TORCH, ModelOptions, RuntimeOptions
 from tokenselect.cli.terminal import print_json, telling
 from tokenselect.data import parse_views
 from tokenselect.data.sources import find_videos
@@ -32,6 +32,7 @@ def predict(
     videos: list[str],
     *,
     options: ModelOptions,
+    engine: RuntimeOptions = TORCH,
     views: str = "1x1",
     window: float = 10.0,
     step: float | None = None,
@@ -46,6 +47,7 @@ def predict(
         videos: files, folders, patterns, http addresses, a camera's number, or sample (sample:0 to
             sample:7, or samples for all).
         options: which model.
+        engine: what runs it.
         views: clips × crops of a video, or of each window, for example 5x1.
         window: a longer video is read in windows of so many seconds; 0 for never.
         step: seconds from one window to the next; half a window if not given.
@@ -60,7 +62,9 @@ def predict(
     with telling("loading the model") as tell:
         found = find_videos(videos, seconds=seconds, tell=tell)
         loaded = options.load(videos)
+        open_run = engine.pick(loaded, tell=tell)
         look = partial(predict_video, loaded, clips=clips, crops=crops, window=window, step=step)
+        look = partial(look, run=open_run(loaded))
         answers = [
             answer_video(video, partial(look, on_window=partial(tell_window, tell, video.name)))
             for video in found
@@ -68,7 +72,7 @@ def predict(
         if len(answers) == 1 and answers[0].error is not None:
             raise ValueError(answers[0].error)
         tell("timing with selection and without")
-        costs = cost_of(loaded, repeats=repeats)
+        costs = cost_of(loaded, repeats=repeats, open_run=open_run)
     if json:
         print_json(describe(loaded, answers, costs, views=views, top=top))
     else:

@@ -9,7 +9,7 @@ from rich.table import Table
 from torch import nn
 
 from tokenselect.checkpoints import info_of, load_model, plan_of, with_plan
-from tokenselect.cli.options import best_device
+from tokenselect.cli.options import TORCH, RuntimeOptions, best_device
 from tokenselect.cli.terminal import print_json, telling
 from tokenselect.data import parse_views
 from tokenselect.insertion import watch_grids
@@ -41,6 +41,8 @@ class Profile:
 
 def profile(
     model: str,
+    *,
+    engine: RuntimeOptions = TORCH,
     plan: str | None = None,
     frames: int | None = None,
     size: int | tuple[int, int] | None = None,
@@ -53,6 +55,7 @@ def profile(
 
     Args:
         model: name of the model, for example mvit_b16; or a run's folder or a checkpoint.
+        engine: what runs it when it is timed.
         plan: selection plan, for example T0_0.6-S4_0.9; a checkpoint's own if not given.
         frames: frames of a clip; the model's own if not given.
         size: side of a frame, or height and width; the model's own if not given.
@@ -73,11 +76,13 @@ def profile(
         dense = with_plan(selected, "dense")
         timed: dict[str, Timing] = {}
         if repeats:
-            tell("timing")
             place = device or best_device()
             models = {"selected": selected.to(place), "dense": dense.to(place)}
+            open_run = engine.pick(selected, tell=tell)
+            runners = {name: open_run(one) for name, one in models.items()}
+            tell("timing")
             clip = torch.randn(info_of(selected).clip_rule.shape, device=place)
-            timed = time_forwards(models, clip, repeats=repeats)
+            timed = time_forwards(runners, clip, repeats=repeats)
         costs = count(selected.to("meta"), dense.to("meta"), views=views, timed=timed)
     if json:
         print_json(asdict(costs))

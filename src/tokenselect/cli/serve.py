@@ -6,11 +6,13 @@ from contextlib import suppress
 
 from rich.console import Console
 
-from tokenselect.cli.options import best_device
+from tokenselect.cli.options import TORCH, RuntimeOptions, best_device
 from tokenselect.extras import require
 
 
 def serve(
+    *,
+    engine: RuntimeOptions = TORCH,
     checkpoint: str | None = None,
     model: str | None = None,
     weights: str | None = None,
@@ -25,6 +27,7 @@ def serve(
     """Show a web page on this machine: drop a video, move the plan, see what is kept and saved.
 
     Args:
+        engine: what answers and is timed; torch records what is kept.
         checkpoint: run folder or .safetensors file of a trained model to offer; several with
             commas between.
         model: name of a model to offer with weights, for example mvit_b16.
@@ -56,7 +59,8 @@ def serve(
     limits = Limits(max_mb=max_mb, max_seconds=max_seconds)
     is_local = host in LOOPBACK
     listener = listen(host, port)
-    app = build_app(Catalogue(offers), limits=limits, names=LOOPBACK if is_local else None)
+    catalogue = Catalogue(offers, open_run=lambda model: engine.pick(model)(model))
+    app = build_app(catalogue, limits=limits, names=LOOPBACK if is_local else None)
     address = address_of(listener, host)
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"tokenselect serves {address} (Ctrl+C ends it)")

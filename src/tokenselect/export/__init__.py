@@ -17,6 +17,7 @@ from tokenselect.export.formats import (
     OpenVinoModel,
     ProgramModel,
 )
+from tokenselect.export.runtimes import open_runtime, time_runtimes
 
 __all__ = [
     "FORMATS",
@@ -27,5 +28,7 @@ __all__ = [
     "ProgramModel",
     "compare_logits",
     "export_model",
+    "open_runtime",
     "time_exported",
+    "time_runtimes",
 ]

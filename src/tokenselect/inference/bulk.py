@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,11 @@ from tokenselect.data.labels import fold
 from tokenselect.extras import require
 from tokenselect.inference.predict import Moment, Timeline, split_windows
 from tokenselect.inference.rows import Row, printable
-from tokenselect.measure.accuracy import score_views
+from tokenselect.measure.accuracy import Runner, score_views
 
 TOP = 5
 EXPECTED = (VideoError, OSError, ValueError, RuntimeError)  # of a file, not of a program
+OpenRun = Callable[[nn.Module], Runner]
 BLOCK = 16  # videos that a cluster hands out at a time: what a lost worker has to do again
 
 
@@ -87,13 +88,16 @@ class WindowReader(IterableDataset[Window]):
 
 
 @torch.inference_mode()
-def answer_windows(model: nn.Module, windows: Iterable[Window], *, batch: int = 8) -> Iterator[Row]:
+def answer_windows(
+    model: nn.Module, windows: Iterable[Window], *, batch: int = 8, run: Runner | None = None
+) -> Iterator[Row]:
     """Classify windows, several videos' in one forward pass, and give each video's row.
 
     Args:
         model: on the device that it shall run on, in evaluation mode.
         windows: of a video one after the other; those of several videos may alternate.
         batch: clips of one forward pass.
+        run: maps clips to logits in the model's place: its file in another runtime.
     """
     rule, device = info_of(model).clip_rule, next(model.parameters()).device
     moments: dict[str, list[Moment]] = {}
@@ -102,7 +106,7 @@ def answer_windows(model: nn.Module, windows: Iterable[Window], *, batch: int = 
     def answer() -> Iterator[Row]:
         crops = torch.stack([window.crops for window in waiting])  # type: ignore[misc]  # (n, v, …)
         clips = rule.normalize(crops.flatten(0, 1)).unflatten(0, crops.shape[:2])
-        scores = score_views(model, clips.to(device), views_at_once=batch).cpu()
+        scores = score_views(run or model, clips.to(device), views_at_once=batch).cpu()
         for window, probabilities in zip(waiting, scores, strict=True):
             moment = Moment(window.start, window.end, probabilities)
             moments.setdefault(window.video, []).append(moment)
@@ -155,7 +159,13 @@ def folder_class(video: str, class_names: Sequence[str]) -> str | None:
 
 
 def on_this_machine(
-    model: nn.Module, videos: Sequence[str], *, reading: Reading, workers: int, batch: int = 8
+    model: nn.Module,
+    videos: Sequence[str],
+    *,
+    reading: Reading,
+    workers: int,
+    batch: int = 8,
+    open_run: OpenRun | None = None,
 ) -> Iterator[Row]:
     """Classify videos, in whatever order they are done.
 
@@ -165,26 +175,35 @@ def on_this_machine(
         reading: how they are read.
         workers: processes that read; 0 reads in this one.
         batch: clips of one forward pass.
+        open_run: gives what runs the model, where torch does not.
     """
     windows = WindowReader(videos, reading)
     workers = min(workers, len(videos))
     loader = DataLoader(windows, batch_size=None, num_workers=workers)
-    yield from answer_windows(model, loader, batch=batch)
+    yield from answer_windows(model, loader, batch=batch, run=open_run and open_run(model))
 
 
 class ClusterWorker:
     """Classifies the videos it is given; one stays alive in each process of a cluster."""
 
-    def __init__(self, model: nn.Module, reading: Reading, batch: int, threads: int) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        reading: Reading,
+        batch: int,
+        threads: int,
+        open_run: OpenRun | None,
+    ) -> None:
         torch.set_num_threads(threads)
+        self.run = open_run and open_run(model)
         self.model = model.to("cuda" if torch.cuda.is_available() else "cpu")
         self.reading, self.batch = reading, batch
 
     def __call__(self, block: dict[str, Any]) -> dict[str, list[Any]]:
         """Answer for a block of videos."""
         windows = WindowReader([str(video) for video in block["video"]], self.reading)
-        rows = [row.to_dict() for row in answer_windows(self.model, windows, batch=self.batch)]
-        return {"row": rows}
+        rows = answer_windows(self.model, windows, batch=self.batch, run=self.run)
+        return {"row": [row.to_dict() for row in rows]}
 
 
 def on_ray(
@@ -195,6 +214,7 @@ def on_ray(
     workers: int,
     address: str,
     batch: int = 8,
+    open_run: OpenRun | None = None,
 ) -> Iterator[Row]:
     """Classify videos on a cluster, in whatever order they are done.
 
@@ -206,6 +226,7 @@ def on_ray(
         address: of the cluster, "auto" for the one this machine belongs to, or "local" for a new
             one on this machine.
         batch: clips of one forward pass.
+        open_run: gives what runs the model, where torch does not; each worker calls it.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     require("ray.data", extra="ray", purpose="a cluster")
@@ -219,7 +240,7 @@ def on_ray(
         blocks = max(workers, -(-len(items) // BLOCK))
         rows = ray.data.from_items(items, override_num_blocks=blocks).map_batches(
             ClusterWorker,
-            fn_constructor_args=(model, reading, batch, threads),
+            fn_constructor_args=(model, reading, batch, threads, open_run),
             batch_size=BLOCK,
             compute=ray.data.ActorPoolStrategy(size=workers),
             num_gpus=1 if torch.cuda.is_available() else 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -20,7 +20,8 @@ from tokenselect.grid import TokenGrid
 from tokenselect.inference.predict import find_doubt
 from tokenselect.inference.preprocessor import Video, open_frames
 from tokenselect.insertion import adapter_of, record_selections, selectors_of, watch_grids
-from tokenselect.measure.cost import Timing, layer_costs, time_forwards
+from tokenselect.measure.accuracy import Runner
+from tokenselect.measure.cost import layer_costs, time_forwards
 from tokenselect.ops.anchors import Pair, corners_of, default_stride
 from tokenselect.plan import THW, SelectionPlan
 from tokenselect.selectors import RegionSelector, Selection, Selector
@@ -204,6 +205,7 @@ def explain_video(
     seconds: float | None = None,
     repeats: int = 3,
     count: CountLayers = layer_costs,
+    open_run: Callable[[nn.Module], Runner] | None = None,
     tell: Callable[[str], object] = print,
 ) -> Explanation:
     """Explain one clip of a video.
@@ -216,6 +218,7 @@ def explain_video(
         seconds: length of the part that the clip is taken from; None for all that follows.
         repeats: timed forwards of each plan; 0 times nothing.
         count: counts multiply-adds; someone who asks again may remember them.
+        open_run: gives what answers and is timed in a model's place: its file in a runtime.
         tell: told what is being done.
     """
     first, info = models[0], info_of(models[0])
@@ -224,14 +227,20 @@ def explain_video(
     (view,) = info.clip_rule.views((frames.shape[2], frames.shape[3]))
     inputs = info.clip_rule.cut(frames, [view]).to(next(first.parameters()).device)
     recordings = []
+    runners: dict[str, Runner] = {}
     for model in models:
         tell(f"running plan {plan_of(model)}")
-        recordings.append(record_clip(model, inputs))
+        recording = record_clip(model, inputs)
+        runners[str(plan_of(model))] = run = open_run(model) if open_run else model
+        if run is not model:
+            recording = replace(recording, logits=run(inputs)[0])
+        recordings.append(recording)
     video = (len(numbers), *view.size)
     stride = patch_stride(first, video=video, thw=recordings[0].thw)
     times = [float(source.times[number]) for number in numbers]
     clip = ClipStory(name, frames, numbers, times, view, stride)
-    latency = measure(models, inputs, repeats=repeats, tell=tell)
+    tell("timing")
+    latency = time_forwards(runners, inputs, repeats=repeats) if repeats else {}
     tell("counting multiply-adds")
     plans = [
         tell_plan(
@@ -263,17 +272,6 @@ def choose_frames(
     if seconds is not None:
         stop = max(first + 1, int((source.times < start + seconds).sum()))
     return rule.sample(first, stop)[0]
-
-
-def measure(
-    models: Sequence[nn.Module], inputs: Tensor, *, repeats: int, tell: Callable[[str], object]
-) -> dict[str, Timing]:
-    """Time the plans in turns: milliseconds by plan."""
-    if not repeats:
-        return {}
-    tell("timing")
-    named = {str(plan_of(model)): model for model in models}
-    return time_forwards(named, inputs, repeats=repeats)
 
 
 def tell_plan(

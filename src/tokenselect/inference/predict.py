@@ -15,7 +15,7 @@ from tokenselect.checkpoints import info_of, plan_of, with_plan
 from tokenselect.data import FrameSource, VideoError
 from tokenselect.data.sources import FoundVideo
 from tokenselect.data.synthetic import looks_synthetic
-from tokenselect.measure.accuracy import score_views
+from tokenselect.measure.accuracy import Runner, score_views
 from tokenselect.measure.cost import Timing, count_macs, time_forwards
 
 Spans = list[tuple[int, int]]
@@ -123,6 +123,7 @@ def predict_video(
     window: float = 10.0,
     step: float | None = None,
     clips_at_once: int = 4,
+    run: Runner | None = None,
     on_window: Callable[[int, int], object] | None = None,
 ) -> Timeline:
     """Classify a video, or each window of a long one.
@@ -135,6 +136,7 @@ def predict_video(
         window: seconds; 0 takes any video as one.
         step: seconds from window to window; None for half a window.
         clips_at_once: of one forward, to bound memory.
+        run: maps clips to logits in the model's place: its file in another runtime.
         on_window: told how many of how many windows are done.
     """
     rule, device = info_of(model).clip_rule, next(model.parameters()).device
@@ -145,7 +147,7 @@ def predict_video(
         if doubt := find_doubt(model, seen[0]):
             raise VideoError(source.path, doubt)
         inputs = rule.normalize(seen)[None].to(device)  # (1, v, 3, t, h, w)
-        scores = score_views(model, inputs, views_at_once=clips_at_once)
+        scores = score_views(run or model, inputs, views_at_once=clips_at_once)
         times = source.times
         end = float(times[stop - 1]) + 1 / source.fps
         moments.append(Moment(float(times[start]), end, scores[0].cpu()))
@@ -187,12 +189,15 @@ def answer_video(video: FoundVideo, predict: Callable[[FrameSource], Timeline]) 
         return Answer(video, error=str(error))
 
 
-def cost_of(model: nn.Module, *, repeats: int = 3) -> Costs:
+def cost_of(
+    model: nn.Module, *, repeats: int = 3, open_run: Callable[[nn.Module], Runner] | None = None
+) -> Costs:
     """Count and time one view, with the plan and dense, on the model's device.
 
     Args:
         model: the model.
         repeats: timed forwards of each, in turns; 0 times nothing.
+        open_run: gives what runs a model, where torch does not.
     """
     shape = info_of(model).clip_rule.shape
     models = {"dense": with_plan(model, "dense")}
@@ -202,7 +207,8 @@ def cost_of(model: nn.Module, *, repeats: int = 3) -> Costs:
     timed: dict[str, Timing] = {}
     if repeats:
         device = next(model.parameters()).device
-        timed = time_forwards(models, torch.randn(shape, device=device), repeats=repeats)
+        runners = {name: open_run(one) if open_run else one for name, one in models.items()}
+        timed = time_forwards(runners, torch.randn(shape, device=device), repeats=repeats)
     last = "selected" if "selected" in models else "dense"
     return Costs(gmacs[last], gmacs["dense"], timed.get(last), timed.get("dense"))
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+Runner = Callable[[Tensor], Tensor]  # maps clips to logits: a model, or its file in a runtime
+
 
 @torch.no_grad()
-def score_views(model: nn.Module, video: Tensor, *, views_at_once: int | None = None) -> Tensor:
+def score_views(model: Runner, video: Tensor, *, views_at_once: int | None = None) -> Tensor:
     """Average the class probabilities of all views of each video, after the softmax.
 
     Args:
@@ -106,6 +108,7 @@ def count_answers(
     device: torch.device | str = "cpu",
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     views_at_once: int | None = None,
+    run: Runner | None = None,
     on_batch: Callable[[Tensor], object] | None = None,
 ) -> tuple[AccuracyCounter, float]:
     """Let a model answer for all videos, and count.
@@ -117,6 +120,7 @@ def count_answers(
         device: of the model.
         autocast: makes the context of the forward passes.
         views_at_once: clips of one forward pass.
+        run: maps clips to logits in the model's place: its file in another runtime.
         on_batch: given each batch's (b, classes) probabilities.
 
     Returns:
@@ -130,7 +134,7 @@ def count_answers(
             video, labels = video.to(device), labels.to(device)
             start = time.perf_counter()
             with autocast():
-                scores = score_views(model, video, views_at_once=views_at_once)
+                scores = score_views(run or model, video, views_at_once=views_at_once)
             counter.add(scores, labels)
             seconds += time.perf_counter() - start
             if on_batch is not None:

@@ -154,7 +154,7 @@ def layer_costs(model: nn.Module, grids: list[THW], shape: tuple[int, ...]) -> l
 
 
 def time_forwards(
-    models: Mapping[str, nn.Module], clip: Tensor, *, repeats: int
+    models: Mapping[str, Callable[[Tensor], Tensor]], clip: Tensor, *, repeats: int
 ) -> dict[str, Timing]:
     """Time one clip through each model, in turns: milliseconds by name."""
     with torch.inference_mode():
@@ -163,7 +163,7 @@ def time_forwards(
     return {name: value.scaled(1e3) for name, value in seconds.items()}
 
 
-def _forward(model: nn.Module, clip: Tensor) -> None:
+def _forward(model: Callable[[Tensor], Tensor], clip: Tensor) -> None:
     """Run to the end: an accelerator returns before it has finished."""
     model(clip)
     if clip.device.type == "cuda":

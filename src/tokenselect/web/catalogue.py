@@ -15,6 +15,7 @@ from torch import nn
 from tokenselect.checkpoints import info_of, load_model, plan_of, with_plan
 from tokenselect.checkpoints.model import DEFAULT_PLAN, sites_of
 from tokenselect.insertion import adapter_of
+from tokenselect.measure.accuracy import Runner
 from tokenselect.measure.cost import layer_costs
 from tokenselect.models import list_models
 from tokenselect.plan import THW, SelectionPlan
@@ -40,10 +41,15 @@ class Catalogue:
 
     Args:
         offers: by key, the first is chosen first. A client names keys, never files.
+        open_run: gives what runs a model; None for the model itself.
     """
 
-    def __init__(self, offers: Mapping[str, Offer]) -> None:
+    def __init__(
+        self, offers: Mapping[str, Offer], *, open_run: Callable[[nn.Module], Runner] | None = None
+    ) -> None:
         self.offers = dict(offers)
+        self._open_run = open_run
+        self._runners: WeakKeyDictionary[nn.Module, Runner] = WeakKeyDictionary()
         self._opened: OrderedDict[str, nn.Module] = OrderedDict()
         self._plans: OrderedDict[tuple[str, str, str | None], nn.Module] = OrderedDict()
         self._layers: WeakKeyDictionary[nn.Module, list[Layer]] = WeakKeyDictionary()
@@ -74,6 +80,14 @@ class Catalogue:
             while len(self._plans) > OPEN_PLANS:
                 self._plans.popitem(last=False)
             return self._plans[place]
+
+    def run(self, model: nn.Module) -> Runner:
+        """Give what runs a model; it is opened once."""
+        if self._open_run is None:
+            return model
+        if model not in self._runners:
+            self._runners[model] = self._open_run(model)
+        return self._runners[model]
 
     def count_layers(
         self, model: nn.Module, grids: list[THW], shape: tuple[int, ...]

@@ -104,6 +104,7 @@ def explain(asked: JobRequest, catalogue: Catalogue, store: UploadStore, tell: T
             seconds=asked.seconds,
             repeats=asked.repeats,
             count=catalogue.count_layers,
+            open_run=catalogue.run,
             tell=tell,
         )
     tell("drawing")
