@@ -22,12 +22,14 @@ NEEDS_BROWSER = [
 
 
 @contextmanager
-def open_browser() -> Iterator:
+def open_browser(*options: str) -> Iterator:
     playwright = pytest.importorskip(
         "playwright.sync_api", reason="the browser tests need playwright (pip install playwright)"
     )
     with playwright.sync_playwright() as started:
-        running = started.chromium.launch(executable_path=BROWSER, headless=True, args=OPTIONS)
+        running = started.chromium.launch(
+            executable_path=BROWSER, headless=True, args=[*OPTIONS, *options]
+        )
         yield running
         running.close()
 

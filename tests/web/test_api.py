@@ -1,6 +1,10 @@
 """The API from end to end: choices, uploads, jobs, and who may ask."""
 
+import base64
+import io
+
 import pytest
+from PIL import Image
 
 pytest.importorskip("fastapi", reason="the web tests need fastapi (pip install fastapi)")
 from fastapi.testclient import TestClient
@@ -37,7 +41,7 @@ def test_the_page_and_its_files_come_from_here_alone(client):
     assert page.status_code == 200 and "{{" not in page.text
     assert "http" not in page.text.replace("http-equiv", "")
     assert "default-src 'none'" in page.headers["content-security-policy"]
-    for name in ("style.css", "script.js", "plan.js", "report.css", "report.js"):
+    for name in ("style.css", "script.js", "plan.js", "live.js", "report.css", "report.js"):
         assert f"/static/{name}" in page.text
         assert client.get(f"/static/{name}").status_code == 200
     assert client.get("/static/app.py").status_code == 404
@@ -193,7 +197,41 @@ def test_the_schema_covers_all_routes(client):
         "/api/videos",
         "/api/videos/{video}",
         "/api/jobs",
+        "/api/live",
         "/api/jobs/{job}",
         "/api/jobs/{job}/report.html",
     }
     assert {"JobRequest", "JobEntry", "Story", "Message"} <= set(schema["components"]["schemas"])
+
+
+def pictures(count, *, size=(80, 64)):
+    """Encode frames as a browser does."""
+    addresses = []
+    for number in range(count):
+        buffer = io.BytesIO()
+        Image.new("RGB", size, (10 * number, 0, 0)).save(buffer, "JPEG")
+        addresses.append("data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode())
+    return addresses
+
+
+def test_a_cameras_last_seconds_are_answered(client):
+    asked = {"frames": pictures(20), "fps": 12, "plan": "T0_0.5", "method": "uniform"}
+    told = client.post("/api/live", json=asked).json()
+    assert told["plan"] == "T0_0.5" and len(told["top"]) == 3 and 0 < told["saved"] < 1
+    assert len(told["frames"]) == len(told["kept"]) == 16 and max(told["frames"]) <= 19
+    assert sum(box is not None for box in told["kept"]) == 8
+
+
+@pytest.mark.parametrize(
+    ("frames", "message"),
+    [
+        (["data:image/jpeg;base64,AAAA"], "frame 0 is no JPEG"),
+        (["nothing"], "frame 0 is no JPEG"),
+        ([*pictures(1), *pictures(1, size=(64, 64))], "one size"),
+        (pictures(1, size=(2000, 1000)), "more than 2²⁰ pixels"),
+        (pictures(1) * 97, "at most 96"),
+    ],
+)
+def test_pictures_of_no_camera_are_refused(client, frames, message):
+    answer = client.post("/api/live", json={"frames": frames, "fps": 12})
+    assert answer.status_code == 422 and message in answer.json()["detail"]

@@ -4,6 +4,7 @@ import threading
 import time
 
 import pytest
+from PIL import Image
 
 from tests.browser import NEEDS_BROWSER, open_browser, watch
 from tests.web.tiny import make_clip
@@ -36,9 +37,19 @@ def address(app):
     assert not app.state.store.folder.exists()
 
 
+def write_camera(path):
+    """Write pictures one after the other, as a fake camera plays them."""
+    with path.open("wb") as file:
+        for number in range(30):
+            Image.new("RGB", (320, 240), (8 * number, 60, 120)).save(file, "JPEG")
+    return path
+
+
 @pytest.fixture(scope="module")
-def browser():
-    with open_browser() as running:
+def browser(tmp_path_factory):
+    film = write_camera(tmp_path_factory.mktemp("camera") / "film.mjpeg")
+    fake = ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
+    with open_browser(*fake, f"--use-file-for-fake-video-capture={film}") as running:
         yield running
 
 
@@ -145,3 +156,22 @@ def test_it_fits_a_narrow_screen_and_follows_a_dark_system(browser, address):
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert paper == "rgb(21, 23, 26)"
     page.close()
+
+
+def test_a_camera_is_answered_while_it_runs(page):
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.click("#tab-camera")
+    assert page.is_hidden("#from-file") and page.is_disabled("#run")
+    page.click("#camera")
+    expect(page.locator("#live-figures")).to_contain_text("clips a second", timeout=WAIT)
+    assert page.locator("#live-strip .screen").count() == 16
+    assert 0 < page.locator("#live-strip .dropped").count() < 16
+    assert page.locator("#live-strip .box").count() > 0
+    told = page.inner_text("#live-figures")
+    assert "of the multiply-adds" in told and "pictures skipped" in told
+    wait_until(lambda: page.evaluate("live.clips") >= 3)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.click("#camera")
+    assert page.evaluate("live.stream === null && !document.querySelector('video').srcObject")
+    page.click("#tab-file")
+    assert page.is_hidden("#live") and page.wrong == []

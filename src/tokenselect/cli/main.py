@@ -34,6 +34,7 @@ class Command:
 COMMANDS = {
     "predict": Command("predict", "predict", "Say what is in videos, and what selection saves."),
     "visualize": Command("visualize", "visualize", "Show what a model keeps of a video."),
+    "live": Command("live", "live", "Answer what a camera shows while it runs."),
     "init": Command("init", "init", "Look at a folder of videos and write a recipe for it."),
     "data check": Command("data", "check", "Read every video of a data set and report problems."),
     "train": Command("train", "run", "Train a model by a recipe."),

@@ -45,11 +45,16 @@ def sample_label(number: int) -> str:
 CAMERAS = {"darwin": ("{}", "avfoundation"), "win32": ("video={}", "dshow")}
 
 
+def camera_address(number: int) -> tuple[str, str]:
+    """Give what FFmpeg calls a camera, and the system that it belongs to."""
+    pattern, system = CAMERAS.get(sys.platform, ("/dev/video{}", "v4l2"))
+    return pattern.format(number), system
+
+
 def record_camera(number: int, seconds: float, *, tell: Callable[[str], object]) -> FramesInMemory:
     """Record a camera, 0 for the first, into memory; `tell` is told how far it is."""
     name = f"camera {number}"
-    pattern, system = CAMERAS.get(sys.platform, ("/dev/video{}", "v4l2"))
-    file = pattern.format(number)
+    file, system = camera_address(number)
     try:
         with av.open(file, format=system) as container:
             return record_stream(container, seconds, name=name, tell=tell)

@@ -14,7 +14,14 @@ from starlette.requests import ClientDisconnect
 from tokenselect.web.catalogue import Catalogue
 from tokenselect.web.guard import LOOPBACK, Guard, Limits, Missing, QueueFull, TooLarge
 from tokenselect.web.jobs import JobQueue
-from tokenselect.web.routes import index_page, job_routes, model_routes, read_asset, video_routes
+from tokenselect.web.routes import (
+    index_page,
+    job_routes,
+    live_routes,
+    model_routes,
+    read_asset,
+    video_routes,
+)
 from tokenselect.web.uploads import UploadStore
 
 STATUS: dict[type[Exception], int] = {  # the first that fits
@@ -73,6 +80,7 @@ def build_app(
     app.include_router(model_routes(catalogue, limits))
     app.include_router(video_routes(store))
     app.include_router(job_routes(catalogue, store, queue))
+    app.include_router(live_routes(catalogue))
     return app
 
 

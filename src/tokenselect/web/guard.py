@@ -31,7 +31,7 @@ class QueueFull(RuntimeError):
 
 MEGABYTE = 2**20
 MAX_JSON = 2**16  # bytes of a body that is no upload; the longest job has a tenth of that
-UPLOADS = "/api/videos"
+MAX_BYTES = {"/api/videos": None, "/api/live": 2**22}  # of bodies that are pictures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class Guard:
 
         refusal = self.find_fault(Headers(scope=scope))
         if refusal is None:
-            max_bytes = None if scope["path"] == UPLOADS else MAX_JSON
+            max_bytes = MAX_BYTES.get(scope["path"], MAX_JSON)
             bounded = bound_body(receive, max_bytes=max_bytes, max_stall=self.limits.max_stall)
             await self.app(scope, bounded, send_guarded)
         else:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -11,25 +13,31 @@ from importlib import resources
 from pathlib import PurePosixPath
 from typing import Any
 
+import numpy as np
+import torch
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 from PIL import Image
+from torch import Tensor, nn
 
-from tokenselect.checkpoints import info_of, method_of, remarks_of
+from tokenselect.checkpoints import info_of, method_of, plan_of, remarks_of
 from tokenselect.checkpoints.model import UNTRAINED
 from tokenselect.data import FrameSource, VideoError
 from tokenselect.data.sources import NUM_SAMPLES, open_sample, sample_label
 from tokenselect.inference.explain import explain_video
+from tokenselect.inference.live import Watcher
 from tokenselect.plan import SelectionPlan
 from tokenselect.visualization.report import build_page, story_of
 from tokenselect.visualization.report.page import read_part
 from tokenselect.web.catalogue import Catalogue, count_blocks, own_method, own_plan, own_sites
-from tokenselect.web.guard import Limits, Missing
+from tokenselect.web.guard import Limits, Missing, QueueFull
 from tokenselect.web.jobs import Job, JobQueue, Tell
 from tokenselect.web.schemas import (
     Info,
     JobEntry,
     JobRequest,
+    LiveEntry,
+    LiveRequest,
     ModelDetail,
     ModelEntry,
     PlanEntry,
@@ -56,6 +64,7 @@ def read_asset(name: str) -> tuple[str, str] | None:
         "style.css": (read_own, "style.css", "text/css"),
         "script.js": (read_own, "script.js", "text/javascript"),
         "plan.js": (read_own, "plan.js", "text/javascript"),
+        "live.js": (read_own, "live.js", "text/javascript"),
         "report.css": (read_part, "style.css", "text/css"),
         "report.js": (read_part, "script.js", "text/javascript"),
     }
@@ -88,12 +97,10 @@ def explain(asked: JobRequest, catalogue: Catalogue, store: UploadStore, tell: T
     """Run a job: the story of a clip under the dense model and the plan asked for."""
     tell("loading the model")
     key = asked.model or next(iter(catalogue.offers))
-    own = catalogue.open(key)
-    plan = SelectionPlan.parse(own_plan(own) if asked.plan is None else asked.plan)
-    method = asked.method or (own_method(own) if asked.plan is None else None)
+    chosen = choose_model(asked, catalogue)
     models = [catalogue.with_plan(key, SelectionPlan(), method=None)]
-    if plan:
-        models.append(catalogue.with_plan(key, plan, method=method))
+    if plan_of(chosen):
+        models.append(chosen)
     tell("reading the video")
     with open_named(asked.video, store) as (source, name):
         explanation = explain_video(
@@ -109,6 +116,15 @@ def explain(asked: JobRequest, catalogue: Catalogue, store: UploadStore, tell: T
         )
     tell("drawing")
     return story_of(explanation)
+
+
+def choose_model(asked: JobRequest | LiveRequest, catalogue: Catalogue) -> nn.Module:
+    """Give the model that was asked for, under the plan that was asked for."""
+    key = asked.model or next(iter(catalogue.offers))
+    own = catalogue.open(key)
+    plan = SelectionPlan.parse(own_plan(own) if asked.plan is None else asked.plan)
+    method = asked.method or (own_method(own) if asked.plan is None else None)
+    return catalogue.with_plan(key, plan, method=method)
 
 
 def check_video(video: str, store: UploadStore) -> None:
@@ -302,6 +318,46 @@ def job_routes(catalogue: Catalogue, store: UploadStore, queue: JobQueue) -> API
         return HTMLResponse(build_page(result), headers=REPORT_HEADERS)
 
     return routes
+
+
+def live_routes(catalogue: Catalogue) -> APIRouter:
+    """Make the route of the camera: the page sends the last seconds again and again."""
+    routes = APIRouter(prefix="/api", tags=["live"])
+    turn = threading.Lock()
+    latest: list[Watcher] = []  # of the model and plan that were asked for last
+
+    @routes.post("/live", responses=fails(404, 422, 429))
+    def look(asked: LiveRequest) -> LiveEntry:
+        """Answer a camera's last seconds; one clip at a time, whoever asks."""
+        if not turn.acquire(blocking=False):
+            raise QueueFull("another clip is being answered: send the next one a little later")
+        try:
+            model = choose_model(asked, catalogue)
+            if not latest or latest[0].model is not model:
+                latest[:] = [Watcher(model)]
+            found = latest[0].look(read_pictures(asked.frames), fps=asked.fps, name="camera")
+            return LiveEntry.model_validate(found.to_dict(top=3))
+        finally:
+            turn.release()
+
+    return routes
+
+
+def read_pictures(addresses: list[str]) -> Tensor:
+    """Read JPEG pictures of one size from data addresses: (t, 3, h, w) uint8."""
+    pictures = []
+    for address in addresses:
+        try:
+            data = base64.b64decode(address.partition(",")[2], validate=True)
+            with Image.open(io.BytesIO(data), formats=["JPEG"]) as picture:
+                if picture.width * picture.height > 2**20:
+                    raise ValueError(f"is {picture.width} × {picture.height}, more than 2²⁰ pixels")
+                pictures.append(torch.from_numpy(np.array(picture.convert("RGB"))))
+        except (ValueError, OSError) as error:
+            raise ValueError(f"frame {len(pictures)} is no JPEG of a camera: {error}") from None
+    if len({picture.shape for picture in pictures}) > 1:
+        raise ValueError("frames must all have one size")
+    return torch.stack(pictures).permute(0, 3, 1, 2)
 
 
 def describe_job(job: Job, *, has_pictures: bool) -> JobEntry:

@@ -25,6 +25,16 @@ class JobRequest(Asked):
     repeats: int = Field(3, ge=0, le=20, description="timed forwards; 0 for no timing")
 
 
+class LiveRequest(Asked):
+    """The last seconds of a camera."""
+
+    frames: list[str] = Field(min_length=1, max_length=96, description="JPEG as data addresses")
+    fps: float = Field(gt=0, le=240)
+    model: str | None = Field(None, description="key from /api/models; the first if not given")
+    plan: str | None = Field(None, max_length=500, description="such as T0_0.6-S4_0.9 or dense")
+    method: str | None = Field(None, description="how to select, in place of the model's own")
+
+
 class Message(BaseModel):
     """What went wrong."""
 
@@ -109,6 +119,20 @@ class Guess(BaseModel):
 
     label: str
     probability: float
+
+
+class LiveEntry(BaseModel):
+    """What the last seconds show, and what of them was kept."""
+
+    top: list[Guess]
+    plan: str
+    frames: list[int] = Field(description="of those sent, the ones that the clip has")
+    kept: list[list[float] | None] = Field(
+        description="kept part of each, x0 y0 x1 y1 as shares of its sides; null: dropped"
+    )
+    milliseconds: float
+    saved: float = Field(description="share of the multiply-adds")
+    notes: list[str]
 
 
 class ShownLayer(BaseModel):
