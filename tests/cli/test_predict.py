@@ -8,6 +8,7 @@ from tokenselect.checkpoints.files import EMBEDDED
 from tokenselect.cli.main import main
 from tokenselect.cli.options import ModelOptions, join_words
 from tokenselect.data import write_video
+from tokenselect.data.synthetic import SyntheticActions
 
 
 @pytest.mark.slow
@@ -115,3 +116,23 @@ def test_the_model_of_the_package_refuses_what_it_cannot_know(tmp_path, capsys):
         main(["predict", str(tmp_path / "clip.mp4"), "--checkpoint", str(EMBEDDED)])
     assert exit_.value.code == 2
     assert "is no synthetic action, and this model knows eight" in capsys.readouterr().err
+
+
+def test_a_whole_video_is_one_clip_of_which_as_many_frames_stay(tmp_path, capsys):
+    clips = SyntheticActions(8, frames=16, size=64, split="test")
+    long = torch.cat([clips.video(i) for i in (0, 1, 2, 3)])
+    write_video(tmp_path / "long.mp4", long, fps=8)
+    asked = ["predict", str(tmp_path / "long.mp4"), "--checkpoint", str(EMBEDDED), "--whole"]
+    main([*asked, "--window", "2", "--step", "2", "--repeats", "0", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    (video,) = told["videos"]
+    whole, windows = video["as_one_clip"], video["timeline"]
+    assert whole["frames"] == 4 * told["frames"] and len(windows) == 4
+    assert whole["plan"].startswith("T0_") and whole["plan"] != told["plan"]
+    one = told["cost_of_a_view"]["gmacs"]
+    assert one < whole["gmacs"] < len(windows) * one
+    main([*asked, "--window", "2", "--repeats", "0"])
+    assert "one clip of 64" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main([*asked, "--plan", "dense"])
+    assert "needs a plan that drops frames" in capsys.readouterr().err

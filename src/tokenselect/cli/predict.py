@@ -22,6 +22,7 @@ from tokenselect.inference.predict import (
     answer_video,
     cost_of,
     predict_video,
+    predict_whole,
 )
 from tokenselect.measure.cost import NOISY, are_told_apart
 
@@ -36,6 +37,7 @@ def predict(
     views: str = "1x1",
     window: float = 10.0,
     step: float | None = None,
+    whole: bool = False,
     seconds: float = 4.0,
     top: int = 5,
     repeats: int = 3,
@@ -51,6 +53,7 @@ def predict(
         views: clips × crops of a video, or of each window, for example 5x1.
         window: a longer video is read in windows of so many seconds; 0 for never.
         step: seconds from one window to the next; half a window if not given.
+        whole: take each video as one long clip, too: the T site chooses among all its frames.
         seconds: to record of a camera.
         top: how many classes to show.
         repeats: timed forwards, with selection and without in turns; 0 for no timing.
@@ -65,8 +68,11 @@ def predict(
         open_run = engine.pick(loaded, tell=tell)
         look = partial(predict_video, loaded, clips=clips, crops=crops, window=window, step=step)
         look = partial(look, run=open_run(loaded))
+        at_once = partial(predict_whole, loaded, window=window or 10.0) if whole else None
         answers = [
-            answer_video(video, partial(look, on_window=partial(tell_window, tell, video.name)))
+            answer_video(
+                video, partial(look, on_window=partial(tell_window, tell, video.name)), at_once
+            )
             for video in found
         ]
         if len(answers) == 1 and answers[0].error is not None:
@@ -115,6 +121,9 @@ def print_tables(
             print_answer(console, id2label, answer, top=top)
     else:
         print_list(console, id2label, answers)
+    if any(answer.whole is not None for answer in answers):
+        clips, crops = parse_views(views)
+        console.print(whole_table(id2label, answers, gmacs=clips * crops * costs.gmacs))
     console.print(cost_table(model, costs, views=views))
     for note in remarks_of(model):
         console.print(f"[yellow]Note:[/] {escape(note)}")
@@ -163,6 +172,28 @@ def print_list(console: Console, id2label: Mapping[int, str], answers: list[Answ
         row = [name, escape(id2label[number]), f"{probability:.1%}"]
         table.add_row(*row, *([escape(answer.video.label)] if answer.video.label else []))
     console.print(table)
+
+
+def whole_table(id2label: Mapping[int, str], answers: list[Answer], *, gmacs: float) -> Table:
+    """Set videos read in windows, of `gmacs` each, beside the same ones read as one clip."""
+    table = Table("video", "read as", "label", "probability", "GMACs")
+    for column in table.columns[3:]:
+        column.justify = "right"
+    for answer in answers:
+        if answer.whole is None or answer.timeline is None:
+            continue
+        windows = answer.timeline.moments
+        one = f"one clip of {answer.whole.frames} frames, {answer.whole.plan}"
+        for read_as, moment, cost in (
+            (f"{len(windows)} windows", answer.timeline.whole, len(windows) * gmacs),
+            (one, answer.whole.moment, answer.whole.gmacs),
+        ):
+            ((number, probability),) = moment.top(1)
+            label = escape(id2label[number])
+            table.add_row(
+                escape(answer.video.name), read_as, label, f"{probability:.1%}", f"{cost:.4g}"
+            )
+    return table
 
 
 def cost_table(model: nn.Module, costs: Costs, *, views: str) -> Table:

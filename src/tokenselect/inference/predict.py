@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,8 +18,10 @@ from tokenselect.data.sources import FoundVideo
 from tokenselect.data.synthetic import looks_synthetic
 from tokenselect.measure.accuracy import Runner, score_views
 from tokenselect.measure.cost import Timing, count_macs, time_forwards
+from tokenselect.plan import SelectionPlan, Site
 
 Spans = list[tuple[int, int]]
+MAX_TIMES = 32  # as many clips make one, at most: 512 frames of a model that takes 16
 
 
 @dataclass(frozen=True)
@@ -157,12 +160,57 @@ def predict_video(
 
 
 @dataclass(frozen=True)
+class WholeVideo:
+    """A video taken as one clip."""
+
+    moment: Moment
+    frames: int  # of the clip
+    plan: SelectionPlan
+    gmacs: float
+
+
+@torch.inference_mode()
+def predict_whole(model: nn.Module, source: FrameSource, *, window: float = 10.0) -> WholeVideo:
+    """Classify a video as one clip, read as densely in time as the model's own clips.
+
+    The first T site keeps as many frames as of such a clip, so that only the embedding and the
+    scorer see more. Positions are interpolated over the clip.
+
+    Args:
+        model: with a T site, in evaluation mode.
+        source: the video.
+        window: seconds of a clip, where the model's clips have no stride of their own.
+    """
+    rule, sites = info_of(model).clip_rule, list(plan_of(model))
+    place = next((n for n, site in enumerate(sites) if site.kind == "T"), None)
+    if place is None:
+        raise ValueError(
+            "a whole video as one clip needs a plan that drops frames, such as T0_0.25, got "
+            f"{plan_of(model)}"
+        )
+    span = rule.frames * rule.stride if rule.stride else window * source.fps
+    times = min(MAX_TIMES, max(1, math.ceil(source.num_frames / span)))
+    site = sites[place]
+    if isinstance(site.keep, float):
+        sites[place] = Site("T", site.block, site.keep / times)
+    plan = SelectionPlan(tuple(sites))
+    longer = replace(rule, frames=times * rule.frames, stride=None)
+    clip = longer.normalize(longer.read_crops(source)).to(next(model.parameters()).device)
+    chosen = with_plan(model, plan)
+    gmacs = count_macs(chosen, *longer.shape).gmacs
+    end = float(source.times[-1]) + 1 / source.fps
+    moment = Moment(0.0, end, score_views(chosen, clip[None])[0].cpu())
+    return WholeVideo(moment, longer.frames, plan, gmacs)
+
+
+@dataclass(frozen=True)
 class Answer:
     """What is in one video, or why it cannot be read."""
 
     video: FoundVideo
     timeline: Timeline | None = None
     error: str | None = None
+    whole: WholeVideo | None = None
 
 
 @dataclass(frozen=True)
@@ -175,16 +223,22 @@ class Costs:
     milliseconds_dense: Timing | None = None
 
 
-def answer_video(video: FoundVideo, predict: Callable[[FrameSource], Timeline]) -> Answer:
+def answer_video(
+    video: FoundVideo,
+    predict: Callable[[FrameSource], Timeline],
+    predict_at_once: Callable[[FrameSource], WholeVideo] | None = None,
+) -> Answer:
     """Classify a video; one that cannot be read gives its error instead.
 
     Args:
         video: as `find_videos` gives it.
         predict: classifies an open video: `predict_video` with its settings.
+        predict_at_once: takes it as one clip, too: `predict_whole` with its settings.
     """
     try:
         with closing(video.open()) as source:
-            return Answer(video, predict(source))
+            whole = None if predict_at_once is None else predict_at_once(source)
+            return Answer(video, predict(source), whole=whole)
     except VideoError as error:
         return Answer(video, error=str(error))
 
@@ -222,6 +276,13 @@ def answer_to_dict(answer: Answer, id2label: Mapping[int, str], *, top: int) -> 
         return {**told, "error": answer.error}
     told["seconds"] = round(answer.timeline.seconds, 3)
     told["top"] = guesses(answer.timeline.whole, id2label, top=top)
+    if answer.whole is not None:
+        told["as_one_clip"] = {
+            "frames": answer.whole.frames,
+            "plan": str(answer.whole.plan),
+            "gmacs": answer.whole.gmacs,
+            "top": guesses(answer.whole.moment, id2label, top=top),
+        }
     told["timeline"] = [
         {
             "start": round(moment.start, 3),
