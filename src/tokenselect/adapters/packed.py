@@ -17,18 +17,13 @@ class Packed:
 
     The sequence holds each video in raster order or, with `window`, window by window within each
     frame. It knows nothing of the tokens' values.
-
-    Attributes:
-        whole: the grid of each video before any selection.
-        thws: what is left of them, as grids.
-        places: (k,) the tokens that are left of each video, counted in its whole grid, rising.
-        window: rows and columns of a window, or None for raster order.
     """
 
-    whole: tuple[THW, ...]
-    thws: tuple[THW, ...]
+    whole: tuple[THW, ...]  # the grid of each video before any selection
+    thws: tuple[THW, ...]  # what is left of them, as grids
+    # (k,) the tokens that are left of each video, counted in its whole grid, rising
     places: tuple[Tensor, ...]
-    window: int | None = None
+    window: int | None = None  # rows and columns of a window, or None for raster order
 
     @classmethod
     def of(

@@ -1,7 +1,5 @@
 """`tokenselect evaluate CHECKPOINT DATASET --views 5x1`."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`tokenselect headroom CHECKPOINT DATASET --keep 3`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any

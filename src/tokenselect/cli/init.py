@@ -1,7 +1,5 @@
 """`tokenselect init my_videos/`: look at a folder of videos and write a recipe for it."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -63,19 +61,13 @@ schedule:
 
 @dataclass(frozen=True)
 class SplitProposal:
-    """What a recipe says of the data.
+    """What a recipe says of the data."""
 
-    Attributes:
-        root: folder of the videos.
-        parts: the videos of train, val and test.
-        sources: annotations of the parts that are there already; without them a list is written.
-        divided_by: "group" or "class", if the split is ours.
-    """
-
-    root: Path
-    parts: dict[str, SampleList]
+    root: Path  # folder of the videos
+    parts: dict[str, SampleList]  # the videos of train, val and test
+    # annotations of the parts that are there already; without them a list is written
     sources: dict[str, Path] = field(default_factory=dict)
-    divided_by: str | None = None
+    divided_by: str | None = None  # "group" or "class", if the split is ours
 
 
 def init(dataset: str, out: str | None = None, epochs: int = 30, force: bool = False) -> None:

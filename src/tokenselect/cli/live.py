@@ -1,7 +1,5 @@
 """`tokenselect live`: what a camera shows, answered while it runs."""
 
-from __future__ import annotations
-
 import json as json_format
 import time
 

@@ -4,8 +4,6 @@ A subcommand's module is imported when it is called, so that `--help` and `--ver
 for torch.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`tokenselect teach CHECKPOINT DATASET --plan T0_0.25`."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import torch

@@ -1,7 +1,5 @@
 """`tokenselect train RECIPE.yaml [--resume] [--with-base] [--key value …]`."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

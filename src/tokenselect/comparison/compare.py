@@ -1,7 +1,5 @@
 """A whole comparison: run its cells, then write table, figure and page."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What is compared: lines of a table, and the recipes where none is given."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product

@@ -5,8 +5,6 @@ the class. A hook takes it off before the backbone sees it, and selection follow
 in training and in testing. What is lost against a dense model is then the price of the plan alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, cast
 

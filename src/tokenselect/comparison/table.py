@@ -1,7 +1,5 @@
 """From the results of cells to rows, and the rows as Markdown, as a figure and as an HTML page."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

@@ -7,8 +7,6 @@ when it is whole: a trial that was stopped goes on from its last checkpoint, and
 finished does nothing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

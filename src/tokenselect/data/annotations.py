@@ -4,8 +4,6 @@ The standard library's `csv` and `json` do the parsing. Lines of `path label` ar
 paths hold spaces and commas, too, so that only the last fields are fields.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import os

@@ -6,8 +6,6 @@ for each operation (mstd0.5), and each operation happens with probability one ha
 operations; the draws are ours, because one draw must hold for all frames of a clip.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -58,32 +56,21 @@ class Transform(ABC):
 
 @dataclass(frozen=True)
 class TrainTransform(Transform):
-    """Random resized crop, flip, colours, RandAugment, normalisation, erasing, in this order.
+    """Random resized crop, flip, colours, RandAugment, normalisation, erasing, in this order."""
 
-    Attributes:
-        size: side of the square that the model sees.
-        scale: smallest and largest share of the picture that a crop takes.
-        ratio: narrowest and widest aspect of a crop.
-        flip: probability of mirroring; 0 where left and right matter to the label.
-        jitter: strength of the colour jitter; 0 for none.
-        rand_augment_ops: operations of RandAugment; 0 for none.
-        rand_augment_magnitude: their mean strength, of 10.
-        erasing: probability of erasing a box.
-        stats: mean and standard deviation of red, green and blue, as shares of 255.
-        center: "clip" subtracts the clip's average frame.
-    """
-
-    size: int
+    size: int  # side of the square that the model sees
     _: KW_ONLY
+    # smallest and largest share of the picture that a crop takes
     scale: tuple[float, float] = (0.08, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    flip: float = 0.5
-    jitter: float = 0.0
-    rand_augment_ops: int = 0
-    rand_augment_magnitude: float = 7.0
-    erasing: float = 0.0
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # narrowest and widest aspect of a crop
+    flip: float = 0.5  # probability of mirroring; 0 where left and right matter to the label
+    jitter: float = 0.0  # strength of the colour jitter; 0 for none
+    rand_augment_ops: int = 0  # operations of RandAugment; 0 for none
+    rand_augment_magnitude: float = 7.0  # their mean strength, of 10
+    erasing: float = 0.0  # probability of erasing a box
+    # mean and standard deviation of red, green and blue, as shares of 255
     stats: tuple[Sequence[float], Sequence[float]] = KINETICS_STATS
-    center: str | None = None
+    center: str | None = None  # "clip" subtracts the clip's average frame
 
     def fit(self, height: int, width: int, *, generator: Generator) -> Callable[[Tensor], Tensor]:
         """Draw the crop, which can be cut out of frame after frame of a clip."""

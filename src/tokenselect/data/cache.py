@@ -7,8 +7,6 @@ name and renamed, so that any number of processes may share a folder. It may be 
 what is damaged is written again, and a folder that takes no more is left alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """Checking a data set before training: every video is read, in parallel, and the parts compared."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections import Counter

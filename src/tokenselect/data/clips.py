@@ -1,7 +1,5 @@
 """From a video to clips: which frames, which crops, and what a model wants (paper, section 4.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 from functools import partial
@@ -27,17 +25,13 @@ class StrideSampler:
     """Clips of frames `stride` apart: random in training, spread evenly in testing.
 
     A video shorter than a clip gives frames spread over all of it, some of them twice.
-
-    Attributes:
-        clip_frames: frames of a clip.
-        stride: distance of neighbouring frames.
-        num_clips: clips of a video; without a generator they start evenly from the first frame
-            to the last possible start, a single one in the middle.
     """
 
-    clip_frames: int
-    stride: int
+    clip_frames: int  # frames of a clip
+    stride: int  # distance of neighbouring frames
     _: KW_ONLY
+    # clips of a video; without a generator they start evenly from the first frame to the last
+    # possible start, a single one in the middle
     num_clips: int = 1
 
     def __post_init__(self) -> None:
@@ -122,17 +116,11 @@ Size = tuple[int, int]  # height, width
 
 @dataclass(frozen=True)
 class View:
-    """One crop of a resized video.
+    """One crop of a resized video."""
 
-    Attributes:
-        source: height and width of the video as it is shown.
-        resized: height and width before the crop.
-        box: top, left, height and width of the crop.
-    """
-
-    source: Size
-    resized: Size
-    box: Box
+    source: Size  # height and width of the video as it is shown
+    resized: Size  # height and width before the crop
+    box: Box  # top, left, height and width of the crop
 
     @property
     def size(self) -> Size:
@@ -183,24 +171,17 @@ STRIDES = {"mvit_b16": 4, "mvit_b16_32x3": 3, "mvit_mini": 4}  # of the others: 
 
 @dataclass(frozen=True)
 class ClipRule:
-    """The model's input.
+    """The model's input."""
 
-    Attributes:
-        frames: of a clip.
-        size: height and width.
-        stride: frames of the video from one frame of the clip to the next; None takes one frame of
-            each of `frames` equal parts of the whole.
-        short_side: of the picture before it is cropped; None for as small as covers `size`.
-        stats: mean and deviation of the colours.
-        center: "clip" subtracts the clip's average frame.
-    """
-
-    frames: int
-    size: tuple[int, int]
+    frames: int  # of a clip
+    size: tuple[int, int]  # height and width
+    # frames of the video from one frame of the clip to the next; None takes one frame of each of
+    # `frames` equal parts of the whole
     stride: int | None = 4
+    # of the picture before it is cropped; None for as small as covers `size`
     short_side: int | None = None
-    stats: Stats = KINETICS_STATS
-    center: str | None = None
+    stats: Stats = KINETICS_STATS  # mean and deviation of the colours
+    center: str | None = None  # "clip" subtracts the clip's average frame
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -252,22 +233,15 @@ class ClipRule:
 
 @dataclass(frozen=True)
 class EvalTransform(Transform):
-    """The transform of testing: the short side resized, one crop in the middle or several.
+    """The transform of testing: the short side resized, one crop in the middle or several."""
 
-    Attributes:
-        size: side of the square that the model sees.
-        short_side: of the picture before cropping; None: `size`.
-        crops: 1, or usually 3, spread along the longer side.
-        stats: mean and standard deviation of red, green and blue, as shares of 255.
-        center: "clip" subtracts the clip's average frame.
-    """
-
-    size: int
+    size: int  # side of the square that the model sees
     _: KW_ONLY
-    short_side: int | None = None
-    crops: int = 1
+    short_side: int | None = None  # of the picture before cropping; None: `size`
+    crops: int = 1  # 1, or usually 3, spread along the longer side
+    # mean and standard deviation of red, green and blue, as shares of 255
     stats: Stats = KINETICS_STATS
-    center: str | None = None
+    center: str | None = None  # "clip" subtracts the clip's average frame
 
     def __post_init__(self) -> None:
         if self.short_side is not None and self.short_side < self.size:

@@ -5,8 +5,6 @@ workers, nor on the order of reading, nor on what came before. A run that resume
 an epoch therefore sees what it would have seen.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple

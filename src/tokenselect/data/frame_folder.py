@@ -3,8 +3,6 @@
 Pillow reads the pictures. The walk is ours: `os.walk` follows a loop of links without end.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Sequence

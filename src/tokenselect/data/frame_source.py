@@ -4,8 +4,6 @@ A source hands out one frame at a time, so that a caller who shrinks each one ne
 video. Sizes are checked before pixels are made: a file of a few kilobytes may claim gigabytes.
 """
 
-from __future__ import annotations
-
 import os
 import unicodedata
 from abc import abstractmethod

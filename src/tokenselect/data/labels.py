@@ -4,8 +4,6 @@ Class names are the contract between the parts of a data set, a trained model an
 are numbers, but they are always matched by name.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -38,15 +36,10 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class SampleList:
-    """What every annotation format is read into.
+    """What every annotation format is read into."""
 
-    Attributes:
-        samples: the videos, in the order of the file.
-        class_names: the name of each label; a bare number where the format has no names.
-    """
-
-    samples: list[Sample]
-    class_names: list[str]
+    samples: list[Sample]  # the videos, in the order of the file
+    class_names: list[str]  # the name of each label; a bare number where the format has no names
 
     @property
     def num_classes(self) -> int:

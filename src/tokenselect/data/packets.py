@@ -5,8 +5,6 @@ each container. Demuxing costs a few milliseconds and gives the exact presentati
 keyframes; the packets themselves are kept, so that no seek is needed later.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """What a user may name as a video: a file, a folder, a pattern, an address, a camera, a sample."""
 
-from __future__ import annotations
-
 import glob
 import re
 import shutil
@@ -120,17 +118,11 @@ WHAT_A_VIDEO_IS = "a file, a folder, a pattern, an http address, a camera's numb
 
 @dataclass(frozen=True)
 class FoundVideo:
-    """A video that was named and can be opened.
+    """A video that was named and can be opened."""
 
-    Attributes:
-        name: as shown.
-        open: opens it; raises `VideoError` if it cannot be read.
-        label: what it shows, where that is known (samples).
-    """
-
-    name: str
-    open: Callable[[], FrameSource]
-    label: str | None = None
+    name: str  # as shown
+    open: Callable[[], FrameSource]  # opens it; raises `VideoError` if it cannot be read
+    label: str | None = None  # what it shows, where that is known (samples)
 
 
 def find_videos(

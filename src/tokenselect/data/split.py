@@ -1,7 +1,5 @@
 """The parts of a data set, to train, validate and test on: found in a folder, or proposed."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

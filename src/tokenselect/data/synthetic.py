@@ -13,8 +13,6 @@ strokes more often than not; what a model needs is the burst, and only the burst
 there to be learnt first: without them a small transformer stays at chance for thousands of clips.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -124,21 +122,14 @@ class Truth:
 
 @dataclass(frozen=True)
 class Scene:
-    """All that is drawn in one clip, before it is drawn.
+    """All that is drawn in one clip, before it is drawn."""
 
-    Attributes:
-        label: the class.
-        burst: the frames in which the target is lit and its motion tells the class.
-        centres: (m, t, 2) whole pixels x, y of the movers, the target first, then the decoy.
-        colours: (m, t, 3) of the movers in [0, 1].
-        stamps: m masks (2·radius + 1, 2·radius + 1) in [0, 1].
-    """
-
-    label: int
-    burst: slice
+    label: int  # the class
+    burst: slice  # the frames in which the target is lit and its motion tells the class
+    # (m, t, 2) whole pixels x, y of the movers, the target first, then the decoy
     centres: NDArray[np.int64]
-    colours: Floats
-    stamps: list[Floats]
+    colours: Floats  # (m, t, 3) of the movers in [0, 1]
+    stamps: list[Floats]  # m masks (2·radius + 1, 2·radius + 1) in [0, 1]
 
 
 class SyntheticActions(Dataset[tuple[Tensor, int]]):

@@ -4,8 +4,6 @@ Frames are (t, 3, h, w) uint8 until `normalize` makes them (3, t, h, w) float. D
 nothing but a generator, so that every sample can be made again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ PyAV does the decoding; which packets a frame needs is worked out here (`packets
 library skips the frames in between and still gives the right ones of variable-rate files.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A model run by what is fastest here: by torch, or as an exported file by another runtime."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Many videos through one model: read in workers, batched across videos, here or on a cluster."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -30,21 +28,13 @@ BLOCK = 16  # videos that a cluster hands out at a time: what a lost worker has 
 
 @dataclass(frozen=True)
 class Reading:
-    """How videos are read.
+    """How videos are read."""
 
-    Attributes:
-        rule: what the model wants.
-        clips: of each window of a video.
-        crops: of each clip.
-        window: seconds of a window of a long video; 0 takes any video as one.
-        step: seconds from window to window; None for half a window.
-    """
-
-    rule: ClipRule
-    clips: int = 1
-    crops: int = 1
-    window: float = 10.0
-    step: float | None = None
+    rule: ClipRule  # what the model wants
+    clips: int = 1  # of each window of a video
+    crops: int = 1  # of each clip
+    window: float = 10.0  # seconds of a window of a long video; 0 takes any video as one
+    step: float | None = None  # seconds from window to window; None for half a window
 
 
 @dataclass(frozen=True)

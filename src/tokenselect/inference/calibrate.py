@@ -1,7 +1,5 @@
 """Recorded accuracies, and what they lead one to expect of plans that nobody has trained yet."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -112,23 +110,15 @@ MOST_ROUNDS = 4  # of timing before giving up on finding more
 
 @dataclass(frozen=True)
 class Proposal:
-    """A plan that meets the budget.
+    """A plan that meets the budget."""
 
-    Attributes:
-        plan: its text.
-        gmacs: of one view, scorers included.
-        kept: share of the tokens, on average over the blocks.
-        milliseconds: of one view; None where nothing was timed.
-        top1: expected accuracy in per cent; None where there are no results to expect it from.
-        is_recorded: whether `top1` was measured for this very plan.
-    """
-
-    plan: str
-    gmacs: float
-    kept: float
-    milliseconds: Timing | None = None
+    plan: str  # its text
+    gmacs: float  # of one view, scorers included
+    kept: float  # share of the tokens, on average over the blocks
+    milliseconds: Timing | None = None  # of one view; None where nothing was timed
+    # expected accuracy in per cent; None where there are no results to expect it from
     top1: float | None = None
-    is_recorded: bool = False
+    is_recorded: bool = False  # whether `top1` was measured for this very plan
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """Plans worth proposing for a model, and what they cost, without running any of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,19 +19,12 @@ RATIOS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
 
 @dataclass(frozen=True)
 class Candidate:
-    """A plan with what follows from it on paper.
+    """A plan with what follows from it on paper."""
 
-    Attributes:
-        plan: the plan.
-        gmacs: of a forward, without the scorers (under 1 %).
-        time_kept: share of the frames, on average over the blocks.
-        space_kept: share of each frame's patches, on average over the blocks.
-    """
-
-    plan: SelectionPlan
-    gmacs: float
-    time_kept: float
-    space_kept: float
+    plan: SelectionPlan  # the plan
+    gmacs: float  # of a forward, without the scorers (under 1 %)
+    time_kept: float  # share of the frames, on average over the blocks
+    space_kept: float  # share of each frame's patches, on average over the blocks
 
     @property
     def kept(self) -> float:
@@ -54,15 +45,10 @@ class _OneBlock(nn.Module):
 
 @dataclass
 class CostModel:
-    """Multiply-adds of one of our models under any plan: a block's follow from its grid alone.
+    """Multiply-adds of one of our models under any plan: a block's follow from its grid alone."""
 
-    Attributes:
-        model: dense.
-        counted: by kind of block and grid.
-    """
-
-    model: nn.Module
-    counted: dict[tuple[str, THW], float] = field(default_factory=dict)
+    model: nn.Module  # dense
+    counted: dict[tuple[str, THW], float] = field(default_factory=dict)  # by kind of block and grid
 
     @cached_property
     def blocks(self) -> Sequence[Any]:

@@ -1,7 +1,5 @@
 """One clip under several plans: what was kept, why, what it cost, what it changed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -41,21 +39,13 @@ PROBE = 960  # a side that every stride divides
 
 @dataclass(frozen=True)
 class Recording:
-    """What happened in one forward of one clip.
+    """What happened in one forward of one clip."""
 
-    Attributes:
-        logits: (classes,).
-        thw: the grid that the embedding made.
-        grids: the grid that entered each block, after the selection before it.
-        selections: by site, batch of one.
-        maps: by region site, the (t, h, w) scores of the patches.
-    """
-
-    logits: Tensor
-    thw: THW
-    grids: list[THW]
-    selections: dict[str, Selection]
-    maps: dict[str, Tensor]
+    logits: Tensor  # (classes,)
+    thw: THW  # the grid that the embedding made
+    grids: list[THW]  # the grid that entered each block, after the selection before it
+    selections: dict[str, Selection]  # by site, batch of one
+    maps: dict[str, Tensor]  # by region site, the (t, h, w) scores of the patches
 
 
 @torch.inference_mode()

@@ -35,19 +35,12 @@ SHORT_SIDE = 288  # of the frames that are kept: enough for every model of ours
 
 @dataclass(frozen=True)
 class Look:
-    """One answer about a camera's last seconds.
+    """One answer about a camera's last seconds."""
 
-    Attributes:
-        explanation: of the clip, under one plan.
-        seconds: that it took.
-        gmacs_dense: of the same clip without selection.
-        first: number of the first frame that it looked at, of those it was given.
-    """
-
-    explanation: Explanation
-    seconds: float
-    gmacs_dense: float
-    first: int = 0
+    explanation: Explanation  # of the clip, under one plan
+    seconds: float  # that it took
+    gmacs_dense: float  # of the same clip without selection
+    first: int = 0  # number of the first frame that it looked at, of those it was given
 
     @property
     def plan(self) -> PlanStory:

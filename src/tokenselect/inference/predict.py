@@ -1,7 +1,5 @@
 """What is in videos, window by window, and what that costs with selection and without."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -26,17 +24,11 @@ MAX_TIMES = 32  # as many clips make one, at most: 512 frames of a model that ta
 
 @dataclass(frozen=True)
 class Moment:
-    """What a model sees in one window of a video.
+    """What a model sees in one window of a video."""
 
-    Attributes:
-        start: seconds into the video.
-        end: seconds into the video.
-        probabilities: (classes,).
-    """
-
-    start: float
-    end: float
-    probabilities: Tensor
+    start: float  # seconds into the video
+    end: float  # seconds into the video
+    probabilities: Tensor  # (classes,)
 
     def top(self, count: int) -> list[tuple[int, float]]:
         """List the most likely classes with their probabilities."""
@@ -46,15 +38,10 @@ class Moment:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The windows of a video; of a short one there is one.
+    """The windows of a video; of a short one there is one."""
 
-    Attributes:
-        moments: in order.
-        seconds: length of the video.
-    """
-
-    moments: list[Moment]
-    seconds: float
+    moments: list[Moment]  # in order
+    seconds: float  # length of the video
 
     @property
     def whole(self) -> Moment:

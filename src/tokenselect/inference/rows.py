@@ -19,29 +19,18 @@ LISTS = ("labels", "probabilities", "timeline")
 
 @dataclass(frozen=True)
 class Row:
-    """The answer for a video.
+    """The answer for a video."""
 
-    Attributes:
-        video: as it was named.
-        label: most likely class; None if the video could not be read.
-        probability: of that class.
-        truth: the class whose folder the video lies in, if it lies in one.
-        seconds: length of the video.
-        labels: most likely classes in order.
-        probabilities: of those classes.
-        timeline: of a long video, what is in each window: start, end, label, probability.
-        error: why there is no answer, or None.
-    """
-
-    video: str
-    label: str | None = None
-    probability: float | None = None
-    truth: str | None = None
-    seconds: float | None = None
-    labels: tuple[str, ...] = ()
-    probabilities: tuple[float, ...] = ()
+    video: str  # as it was named
+    label: str | None = None  # most likely class; None if the video could not be read
+    probability: float | None = None  # of that class
+    truth: str | None = None  # the class whose folder the video lies in, if it lies in one
+    seconds: float | None = None  # length of the video
+    labels: tuple[str, ...] = ()  # most likely classes in order
+    probabilities: tuple[float, ...] = ()  # of those classes
+    # of a long video, what is in each window: start, end, label, probability
     timeline: tuple[Mapping[str, Any], ...] = ()
-    error: str | None = None
+    error: str | None = None  # why there is no answer, or None
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain values, as JSON and tables hold them."""
@@ -55,19 +44,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """How a run ended.
+    """How a run ended."""
 
-    Attributes:
-        path: the results.
-        total: rows in it.
-        skipped: rows that were there before.
-        errors: videos that could not be read.
-    """
-
-    path: Path
-    total: int
-    skipped: int
-    errors: int
+    path: Path  # the results
+    total: int  # rows in it
+    skipped: int  # rows that were there before
+    errors: int  # videos that could not be read
 
 
 Engine = Callable[[Sequence[str]], Iterable[Row]]

@@ -1,7 +1,5 @@
 """Accuracy: views averaged, answers counted, counts added over batches and processes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -35,23 +33,14 @@ def score_views(model: Runner, video: Tensor, *, views_at_once: int | None = Non
 
 @dataclass(frozen=True)
 class Accuracy:
-    """How often a model is right.
+    """How often a model is right."""
 
-    Attributes:
-        top1: share of videos whose most likely class is the label.
-        top5: share of videos whose label is among the five most likely classes.
-        mean_class: mean over classes of their share of right videos.
-        per_class: (classes,) that share; NaN for a class without a video.
-        confusion: (classes, classes) counts, label by row, most likely class by column.
-        num_videos: all that were counted.
-    """
-
-    top1: float
-    top5: float
-    mean_class: float
-    per_class: Tensor
-    confusion: Tensor
-    num_videos: int
+    top1: float  # share of videos whose most likely class is the label
+    top5: float  # share of videos whose label is among the five most likely classes
+    mean_class: float  # mean over classes of their share of right videos
+    per_class: Tensor  # (classes,) that share; NaN for a class without a video
+    confusion: Tensor  # (classes, classes) counts, label by row, most likely class by column
+    num_videos: int  # all that were counted
 
 
 class AccuracyCounter:

@@ -5,8 +5,6 @@ are. That shows what evenly spaced frames reach, what the best fixed set reaches
 for each clip could reach.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -37,33 +35,20 @@ Choice = tuple[int, ...]  # frames, or one anchor
 
 @dataclass(frozen=True)
 class Headroom:
-    """What could be won at one site; shares of clips that are answered rightly.
+    """What could be won at one site; shares of clips that are answered rightly."""
 
-    Attributes:
-        site: as a plan writes it.
-        num_clips: that were answered.
-        num_choices: sets of frames, or regions, that were tried.
-        dense: with everything kept.
-        uniform: with evenly spaced frames, or the region in the centre.
-        random: mean over all choices.
-        fixed: with the best choice for all clips, found on one half of them, tested on the other.
-        best: that choice, found on all clips.
-        chosen: with the choice for each clip whose answer is nearest to the dense one's.
-        fixed_gain: `fixed` over `uniform`, clip by clip.
-        chosen_gain: `chosen` over `uniform`, clip by clip.
-    """
-
-    site: str
-    num_clips: int
-    num_choices: int
-    dense: float
-    uniform: float
-    random: float
+    site: str  # as a plan writes it
+    num_clips: int  # that were answered
+    num_choices: int  # sets of frames, or regions, that were tried
+    dense: float  # with everything kept
+    uniform: float  # with evenly spaced frames, or the region in the centre
+    random: float  # mean over all choices
+    # with the best choice for all clips, found on one half of them, tested on the other
     fixed: float
-    best: Choice
-    chosen: float
-    fixed_gain: Paired
-    chosen_gain: Paired
+    best: Choice  # that choice, found on all clips
+    chosen: float  # with the choice for each clip whose answer is nearest to the dense one's
+    fixed_gain: Paired  # `fixed` over `uniform`, clip by clip
+    chosen_gain: Paired  # `chosen` over `uniform`, clip by clip
 
     @property
     def advice(self) -> str:

@@ -1,7 +1,5 @@
 """What a model's selectors keep of the truth of synthetic actions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -6,8 +6,6 @@ sign of each clip's difference would be a coin's toss; the share of tosses that 
 as the one that was seen is p. It is computed exactly, and with one seed it is McNemar's exact test.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,23 +18,14 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True)
 class Paired:
-    """How much better the one method is than the other.
+    """How much better the one method is than the other."""
 
-    Attributes:
-        difference: of the mean top-1, as a share.
-        low: of the 95 % interval, from resampled clips.
-        high: of that interval.
-        p: two-sided.
-        num_clips: how many clips were compared.
-        num_seeds: how many seeds.
-    """
-
-    difference: float
-    low: float
-    high: float
-    p: float
-    num_clips: int
-    num_seeds: int
+    difference: float  # of the mean top-1, as a share
+    low: float  # of the 95 % interval, from resampled clips
+    high: float  # of that interval
+    p: float  # two-sided
+    num_clips: int  # how many clips were compared
+    num_seeds: int  # how many seeds
 
     @property
     def is_better(self) -> bool:

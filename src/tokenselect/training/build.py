@@ -1,7 +1,5 @@
 """From a recipe to a run: the only place where recipes are taken apart."""
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Callable

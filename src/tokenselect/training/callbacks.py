@@ -4,8 +4,6 @@ Neither library is imported by this package; Hugging Face's asks for no base cla
 made when it is asked for.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from typing import Any

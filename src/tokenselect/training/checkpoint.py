@@ -7,8 +7,6 @@ is killed at any moment leaves a whole checkpoint behind. The newest whole one i
 from; the links only say where it is.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -36,19 +34,12 @@ DAMAGE = (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError, S
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read whole.
+    """A checkpoint that was read whole."""
 
-    Attributes:
-        folder: where it is.
-        weights: of the model.
-        metadata: of the weights' file.
-        state: all else that the run needs to continue.
-    """
-
-    folder: Path
-    weights: dict[str, Tensor]
-    metadata: dict[str, Any]
-    state: dict[str, Any]
+    folder: Path  # where it is
+    weights: dict[str, Tensor]  # of the model
+    metadata: dict[str, Any]  # of the weights' file
+    state: dict[str, Any]  # all else that the run needs to continue
 
 
 def list_checkpoints(run: Path) -> list[Path]:

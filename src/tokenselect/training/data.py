@@ -1,7 +1,5 @@
 """From a recipe to data sets."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -41,17 +39,11 @@ PARTS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class ClipSet:
-    """A data set with what its users need to know of it.
+    """A data set with what its users need to know of it."""
 
-    Attributes:
-        dataset: of (clip or views, label) pairs.
-        collate: joins them into a batch.
-        class_names: of the labels.
-    """
-
-    dataset: Dataset[Any]
-    collate: Callable[[list[Any]], Any]
-    class_names: Sequence[str]
+    dataset: Dataset[Any]  # of (clip or views, label) pairs
+    collate: Callable[[list[Any]], Any]  # joins them into a batch
+    class_names: Sequence[str]  # of the labels
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """One process or many: torch's own launcher, DDP and FSDP2, with the single process as a case."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

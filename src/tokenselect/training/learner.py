@@ -85,13 +85,9 @@ DRAW = 0x6275646765  # sets these draws apart from all others of a step
 
 @dataclass(frozen=True)
 class Budgets:
-    """The plans that training draws from.
+    """The plans that training draws from."""
 
-    Attributes:
-        plans: at least one; the first is also the one that is validated.
-    """
-
-    plans: tuple[SelectionPlan, ...]
+    plans: tuple[SelectionPlan, ...]  # at least one; the first is also the one that is validated
 
     @classmethod
     def of(cls, plans: Sequence[str]) -> Budgets:
@@ -119,33 +115,21 @@ SOME = StateDictOptions(full_state_dict=True, cpu_offload=True, strict=False)
 
 @dataclass(kw_only=True)
 class Learner:
-    """Takes numbered steps; a step depends on its number, its batch and the state, nothing else.
+    """Takes numbered steps; a step depends on its number, its batch and the state, nothing else."""
 
-    Attributes:
-        model: on the device, wrapped for the processes.
-        optimizer: over the model's parameters.
-        precision: autocast and loss scaling.
-        processes: this process's place.
-        lrs: learning rate of each step.
-        sigmas: noise of the selection at each step, or None where nothing is selected.
-        budgets: plans to draw from at each step, or None where the plan stays.
-        mix: blends clips and their labels (`mix_clips`); None leaves them as they are.
-        clip_norm: largest norm of the gradient; None clips nothing.
-        average: running average of the weights, or None.
-        seed: of the run.
-    """
-
-    model: nn.Module
-    optimizer: AdamW
-    precision: Precision
-    lrs: LrSchedule
-    processes: Processes = field(default_factory=Processes)
+    model: nn.Module  # on the device, wrapped for the processes
+    optimizer: AdamW  # over the model's parameters
+    precision: Precision  # autocast and loss scaling
+    lrs: LrSchedule  # learning rate of each step
+    processes: Processes = field(default_factory=Processes)  # this process's place
+    # noise of the selection at each step, or None where nothing is selected
     sigmas: SigmaSchedule | None = None
-    budgets: Budgets | None = None
+    budgets: Budgets | None = None  # plans to draw from at each step, or None where the plan stays
+    # blends clips and their labels (`mix_clips`); None leaves them as they are
     mix: Callable[..., Batch] | None = None
-    clip_norm: float | None = 1.0
-    average: WeightAverage | None = None
-    seed: int = 0
+    clip_norm: float | None = 1.0  # largest norm of the gradient; None clips nothing
+    average: WeightAverage | None = None  # running average of the weights, or None
+    seed: int = 0  # of the run
 
     def learn(self, parts: Sequence[Batch], step: int) -> StepReport:
         """Take step `step`, counted from 0, on this process's parts of a batch."""

@@ -48,45 +48,26 @@ class Best:
 
 @dataclass(kw_only=True)
 class Trainer:
-    """A run: `run` trains from where the run stands to its end.
+    """A run: `run` trains from where the run stands to its end."""
 
-    Attributes:
-        folder: of the run.
-        learner: takes the steps.
-        clips: to train on.
-        loader: parts of batches of the clips, in the order of `order`.
-        order: of the training data.
-        val_loader: clips to validate on; the highest top-1 makes the best checkpoint.
-        epochs: passes over the data.
-        metadata: goes into each checkpoint's weights.
-        validate_every: epochs from one validation to the next, and to the end.
-        patience: the run ends after so many epochs without a better validation; None never.
-        opening: lines that say what is trained, on what.
-        testing: command that tests the best checkpoint.
-        checkpoint_seconds: time between checkpoints within an epoch.
-        checkpoint_steps: steps between them, too, if given.
-        step: optimizer steps taken.
-        finished: epochs that are over, with their validation.
-        best: None before the first validation.
-    """
-
-    folder: Path
-    learner: Learner
-    clips: ClipSet
-    loader: DataLoader[Any]
-    order: EpochOrder
-    val_loader: DataLoader[Any]
-    epochs: int
-    metadata: dict[str, Any] = field(default_factory=dict)
-    validate_every: int = 1
+    folder: Path  # of the run
+    learner: Learner  # takes the steps
+    clips: ClipSet  # to train on
+    loader: DataLoader[Any]  # parts of batches of the clips, in the order of `order`
+    order: EpochOrder  # of the training data
+    val_loader: DataLoader[Any]  # clips to validate on; the highest top-1 makes the best checkpoint
+    epochs: int  # passes over the data
+    metadata: dict[str, Any] = field(default_factory=dict)  # goes into each checkpoint's weights
+    validate_every: int = 1  # epochs from one validation to the next, and to the end
+    # the run ends after so many epochs without a better validation; None never
     patience: int | None = None
-    opening: list[str] = field(default_factory=list)
-    testing: str = ""
-    checkpoint_seconds: float = 600
-    checkpoint_steps: int | None = None
-    step: int = 0
-    finished: int = 0
-    best: Best | None = None
+    opening: list[str] = field(default_factory=list)  # lines that say what is trained, on what
+    testing: str = ""  # command that tests the best checkpoint
+    checkpoint_seconds: float = 600  # time between checkpoints within an epoch
+    checkpoint_steps: int | None = None  # steps between them, too, if given
+    step: int = 0  # optimizer steps taken
+    finished: int = 0  # epochs that are over, with their validation
+    best: Best | None = None  # None before the first validation
 
     @property
     def total_steps(self) -> int:

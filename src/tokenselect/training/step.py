@@ -1,7 +1,5 @@
 """One optimizer step: loss, backward over the parts of a batch, clipping, update."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -24,19 +22,13 @@ class NonFiniteError(ValueError):
 
 @dataclass(frozen=True)
 class StepReport:
-    """What one step did, over all processes.
+    """What one step did, over all processes."""
 
-    Attributes:
-        loss: mean cross-entropy of the batch.
-        accuracy: share of clips whose highest logit is the label, or the larger of two mixed ones.
-        gradient_norm: before clipping.
-        num_clips: clips of the batch.
-    """
-
-    loss: float
+    loss: float  # mean cross-entropy of the batch
+    # share of clips whose highest logit is the label, or the larger of two mixed ones
     accuracy: float
-    gradient_norm: float
-    num_clips: int
+    gradient_norm: float  # before clipping
+    num_clips: int  # clips of the batch
 
 
 class Precision:

@@ -1,7 +1,5 @@
 """What there is to see of one clip: plain values, computed elsewhere, drawn by this package."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import torch
@@ -15,23 +13,14 @@ from tokenselect.visualization.tracing import KeptPixels, to_pixels
 
 @dataclass(frozen=True)
 class ClipStory:
-    """The clip as it was in the video, and where the model looked.
+    """The clip as it was in the video, and where the model looked."""
 
-    Attributes:
-        name: of the video.
-        frames: (f, 3, h, w) uint8, whole frames of the video.
-        numbers: which frames of the video they are.
-        times: seconds at which they are shown.
-        view: what of them the model saw.
-        stride: frames, rows and columns of the model's input from one token to the next.
-    """
-
-    name: str
-    frames: Tensor
-    numbers: list[int]
-    times: list[float]
-    view: View
-    stride: THW
+    name: str  # of the video
+    frames: Tensor  # (f, 3, h, w) uint8, whole frames of the video
+    numbers: list[int]  # which frames of the video they are
+    times: list[float]  # seconds at which they are shown
+    view: View  # what of them the model saw
+    stride: THW  # frames, rows and columns of the model's input from one token to the next
 
     @property
     def video(self) -> THW:
@@ -48,26 +37,17 @@ class ClipStory:
 
 @dataclass(frozen=True)
 class SiteStory:
-    """What one site kept, and why.
+    """What one site kept, and why."""
 
-    Attributes:
-        text: the site as the plan writes it, "T0_0.6".
-        kind: "T" or "S".
-        block: the selection ran before it.
-        thw_before: grid that the site was given.
-        thw_after: grid that it gave on.
-        scores: (t, h, w) of the embedding's grid: the score of the frame (T) or of the patch (S)
-            that stood for each cell, NaN where it was gone already.
-        kept: what is left after the site.
-    """
-
-    text: str
-    kind: str
-    block: int
-    thw_before: THW
-    thw_after: THW
+    text: str  # the site as the plan writes it, "T0_0.6"
+    kind: str  # "T" or "S"
+    block: int  # the selection ran before it
+    thw_before: THW  # grid that the site was given
+    thw_after: THW  # grid that it gave on
+    # (t, h, w) of the embedding's grid: the score of the frame (T) or of the patch (S) that stood
+    # for each cell, NaN where it was gone already
     scores: Tensor
-    kept: KeptPixels
+    kept: KeptPixels  # what is left after the site
 
     @property
     def frame_scores(self) -> Tensor:
@@ -77,21 +57,13 @@ class SiteStory:
 
 @dataclass(frozen=True)
 class PlanStory:
-    """One plan on the clip.
+    """One plan on the clip."""
 
-    Attributes:
-        plan: its text, "dense" for none.
-        probabilities: (classes,).
-        sites: in the order they ran.
-        layers: costs in the order they ran; they add up to the whole.
-        milliseconds: of one forward; None where it was not measured.
-    """
-
-    plan: str
-    probabilities: Tensor
-    sites: list[SiteStory]
-    layers: list[Layer]
-    milliseconds: float | None = None
+    plan: str  # its text, "dense" for none
+    probabilities: Tensor  # (classes,)
+    sites: list[SiteStory]  # in the order they ran
+    layers: list[Layer]  # costs in the order they ran; they add up to the whole
+    milliseconds: float | None = None  # of one forward; None where it was not measured
 
     @property
     def gmacs(self) -> float:
@@ -106,20 +78,13 @@ class PlanStory:
 
 @dataclass(frozen=True)
 class Explanation:
-    """A clip, a model and one or more plans; the first plan is the one to compare with.
+    """A clip, a model and one or more plans; the first plan is the one to compare with."""
 
-    Attributes:
-        model: its name.
-        class_names: of its outputs.
-        clip: what it saw.
-        plans: what it made of it.
-        notes: what the reader must know, such as that the weights are random.
-    """
-
-    model: str
-    class_names: list[str]
-    clip: ClipStory
-    plans: list[PlanStory]
+    model: str  # its name
+    class_names: list[str]  # of its outputs
+    clip: ClipStory  # what it saw
+    plans: list[PlanStory]  # what it made of it
+    # what the reader must know, such as that the weights are random
     notes: list[str] = field(default_factory=list)
 
     def kept(self, plan: PlanStory) -> KeptPixels:

@@ -1,7 +1,5 @@
 """One frame as a picture: what was dropped dimmed, what was kept boxed, scores as heat."""
 
-from __future__ import annotations
-
 import torch
 from PIL import Image, ImageDraw, ImageEnhance, ImageFont
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Pictures of one clip: the film strip (Figure 4), and the clip as a moving picture."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

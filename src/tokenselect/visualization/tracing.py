@@ -15,22 +15,15 @@ from tokenselect.selectors import Selection
 
 @dataclass(frozen=True)
 class KeptPixels:
-    """What is left of a clip, in pixels of the model's input.
+    """What is left of a clip, in pixels of the model's input."""
 
-    Attributes:
-        frames: (f,) bool, the frames of which anything is left.
-        boxes: (f, 4) x0, y0, x1, y1 around what is left of each frame, the ends not included;
-            zeros where nothing is.
-        cells: (f, h, w) bool, the cells of the embedding's grid that are left.
-        rows: (h + 1,) pixels at which the cells' rows begin, and the end of the last.
-        columns: (w + 1,) likewise.
-    """
-
-    frames: Tensor
+    frames: Tensor  # (f,) bool, the frames of which anything is left
+    # (f, 4) x0, y0, x1, y1 around what is left of each frame, the ends not included; zeros where
+    # nothing is
     boxes: Tensor
-    cells: Tensor
-    rows: Tensor
-    columns: Tensor
+    cells: Tensor  # (f, h, w) bool, the cells of the embedding's grid that are left
+    rows: Tensor  # (h + 1,) pixels at which the cells' rows begin, and the end of the last
+    columns: Tensor  # (w + 1,) likewise
 
     @property
     def mask(self) -> Tensor:
@@ -86,15 +79,10 @@ DROPPED = -1
 
 @dataclass(frozen=True)
 class Trace:
-    """What has become of the cells of the embedding's grid.
+    """What has become of the cells of the embedding's grid."""
 
-    Attributes:
-        owner: (t, h, w) number of the token that stands for each cell, or `DROPPED`.
-        thw: grid of the tokens; they are numbered in (t, h, w) order.
-    """
-
-    owner: Tensor
-    thw: THW
+    owner: Tensor  # (t, h, w) number of the token that stands for each cell, or `DROPPED`
+    thw: THW  # grid of the tokens; they are numbered in (t, h, w) order
 
     @classmethod
     def start(cls, thw: THW) -> Trace:

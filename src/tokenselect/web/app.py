@@ -1,7 +1,5 @@
 """The application: the page, and the API that it uses."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """The models that the page offers, opened when they are first wanted and kept ready."""
 
-from __future__ import annotations
-
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Work in the background, one job at a time, with progress, a queue limit and cancelling."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import secrets

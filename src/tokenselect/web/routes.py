@@ -1,7 +1,5 @@
 """The routes of the API: models, videos and jobs."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re

@@ -1,7 +1,5 @@
 """Uploaded videos: private files that are gone as soon as nobody needs them."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import tempfile

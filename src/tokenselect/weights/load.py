@@ -1,7 +1,5 @@
 """Weights from a file or a state dict into a model."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,19 +25,12 @@ class MismatchError(ValueError):
 
 @dataclass(frozen=True)
 class LoadedWeights:
-    """What `load_weights` did.
+    """What `load_weights` did."""
 
-    Attributes:
-        layout: who named the weights so.
-        resized: tables that were interpolated to the model's input size or window.
-        initial: parameters left as they were: a classifier of other classes, new selectors.
-        unused: weights that the model has no place for: selectors of other sites.
-    """
-
-    layout: str
-    resized: list[str]
-    initial: list[str]
-    unused: list[str]
+    layout: str  # who named the weights so
+    resized: list[str]  # tables that were interpolated to the model's input size or window
+    initial: list[str]  # parameters left as they were: a classifier of other classes, new selectors
+    unused: list[str]  # weights that the model has no place for: selectors of other sites
 
 
 def load_weights(

@@ -18,16 +18,11 @@ THW = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Cut:
-    """The windows of one size on one axis.
+    """The windows of one size on one axis."""
 
-    Attributes:
-        size: tokens of a window.
-        seam: tokens of a window that come before its seam; 0 without a seam.
-        starts: place of each window's first token; beyond the axis' end it goes on at its start.
-    """
-
-    size: int
-    seam: int
+    size: int  # tokens of a window
+    seam: int  # tokens of a window that come before its seam; 0 without a seam
+    # place of each window's first token; beyond the axis' end it goes on at its start
     starts: tuple[int, ...]
 
 

@@ -1,7 +1,5 @@
 """The report as one HTML page: an explanation as JSON, put into markup, style and script."""
 
-from __future__ import annotations
-
 import base64
 import html
 import io
