@@ -28,7 +28,7 @@ from tokenselect.training.teach import Shuffled, teach_selectors
 
 RESULTS = Path(__file__).parent / "results"
 UNTAUGHT = ("uniform", "random", "motion", "novelty")
-TAUGHT = ("choices", "choices-unlabelled", "saliency", "saliency-unlabelled")
+TAUGHT = ("choices", "choices-unlabelled")
 BATCH = 20
 
 
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument(
         "--targets",
         nargs="*",
-        default=["choices", "choices-unlabelled", "saliency"],
+        default=["choices", "choices-unlabelled"],
         choices=TAUGHT,
     )
     parser.add_argument("--clips", type=int, default=1000, help="to learn from, at most")
@@ -92,7 +92,6 @@ def teach_and_test(
             shown,
             plan=settings.plan,
             held_out=held_out,
-            target=target.removesuffix("-unlabelled"),
             uses_labels=not target.endswith("-unlabelled"),
             seed=seed,
         )

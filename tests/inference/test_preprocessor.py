@@ -10,7 +10,7 @@ from tokenselect.data.clips import ClipRule, rule_of_recipe
 from tokenselect.inference.preprocessor import Preprocessor
 from tokenselect.models import create_model
 from tokenselect.training.data import build_test_set
-from tokenselect.training.recipe import DataRecipe, PartRecipe
+from tokenselect.training.sections import DataRecipe, PartRecipe
 
 RULE = ClipRule(4, (32, 48), stride=2)
 

@@ -13,8 +13,7 @@ from tokenselect.grid import TokenGrid
 from tokenselect.insertion import selectors_of
 from tokenselect.plan import Site
 from tokenselect.training.choices import CHOICES, Tries, try_choices
-from tokenselect.training.saliency import saliency
-from tokenselect.training.teach import EVENNESS, TARGETS, choose_evenness, teach_selectors
+from tokenselect.training.teach import EVENNESS, choose_evenness, teach_selectors
 
 T, H, W, C = 7, 6, 5, 8
 CLASSES = 3
@@ -70,12 +69,11 @@ def batches(count: int, **settings) -> list[tuple[Tensor, Tensor]]:
     return [flashes(12, **settings)[:2] for _ in range(count)]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_the_frame_that_decides_is_kept(target):
+def test_the_frame_that_decides_is_kept():
     torch.manual_seed(0)
     model = Flash()
     insert_selectors(model, "T0=1", scorer="taught", adapter=OwnAdapter)
-    (lesson,) = teach_selectors(model, batches(10), target=target, steps=150)
+    (lesson,) = teach_selectors(model, batches(10), steps=150)
     clips, labels, where = flashes(60)
     with record_selections(model) as kept, torch.no_grad():
         right = (model(clips).argmax(dim=1) == labels).float().mean()
@@ -84,12 +82,11 @@ def test_the_frame_that_decides_is_kept(target):
     assert right > 0.9
 
 
-@pytest.mark.parametrize("target", ["choices", "saliency"])
-def test_the_region_that_decides_is_kept(target):
+def test_the_region_that_decides_is_kept():
     torch.manual_seed(0)
     model = Flash()
     insert_selectors(model, "S0=2x2", scorer="taught", adapter=OwnAdapter)
-    teach_selectors(model, batches(15, frames=False), target=target)
+    teach_selectors(model, batches(15, frames=False))
     clips, _, where = flashes(60, frames=False)
     with record_selections(model) as kept, torch.no_grad():
         model(clips)
@@ -111,16 +108,15 @@ def test_without_labels_the_models_own_answers_teach():
         teach_selectors(model, unlabelled)
 
 
-@pytest.mark.parametrize("target", ["choices", "saliency"])
 @pytest.mark.parametrize("case", ANSWERING, ids=lambda case: case.name)
-def test_every_model_is_taught_frames_and_regions_and_keeps_its_weights(case, target):
+def test_every_model_is_taught_frames_and_regions_and_keeps_its_weights(case):
     torch.manual_seed(0)
     model = case.build()
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     clips = [(case.video(), torch.randint(7, (2,))) for _ in range(5)]
     rows, columns = case.region
     plan = f"T0=3-S1={rows}x{columns}"
-    lessons = teach_selectors(model, clips, plan=plan, target=target, steps=3)
+    lessons = teach_selectors(model, clips, plan=plan, steps=3)
     assert [lesson.site for lesson in lessons] == plan.split("-")
     assert str(selectors_of(model).plan) == plan
     after = model.state_dict()
@@ -137,20 +133,6 @@ def test_a_tower_that_encodes_frames_on_their_own_has_no_answer_to_teach(case):
         ValueError, match=r"only a model that classifies videos can teach|one answer per clip"
     ):
         teach_selectors(case.build(), clips, plan="T0=3")
-
-
-def test_saliency_is_the_change_of_a_linear_answer():
-    torch.manual_seed(0)
-    tokens = torch.randn(2, 1 + T * H * W, C, requires_grad=True)
-    grid = TokenGrid(tokens, (T, H, W), num_prefix=1)
-    weights = torch.randn(T, H, W, C)
-    answer = (grid.patches * weights).sum()
-    (slope,) = torch.autograd.grad(answer, tokens)
-    patches = grid.patches.detach()
-    change = weights * (patches - patches.mean(dim=1, keepdim=True))
-    frames, places = change.sum(dim=(2, 3, 4)).abs(), change.sum(dim=4).abs().flatten(2)
-    torch.testing.assert_close(saliency(grid, slope, kind="T"), F.normalize(frames, p=1, dim=1))
-    torch.testing.assert_close(saliency(grid, slope, kind="S"), F.normalize(places, p=1, dim=2))
 
 
 def test_choices_lose_what_running_with_them_alone_says():
@@ -192,5 +174,3 @@ def test_a_scorer_that_cannot_be_taught_is_refused():
     dense = remove_selectors(tiny_mvit("T0_0.5"))
     with pytest.raises(ValueError, match="plan must say what to keep"):
         teach_selectors(dense, clips)
-    with pytest.raises(ValueError, match="target must be one of choices, saliency, got 'all'"):
-        teach_selectors(dense, clips, plan="T0_0.5", target="all")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
 from tokenselect.checkpoints import info_of, method_of, plan_of, weights_digest
 from tokenselect.cli.options import TORCH, ModelOptions, RuntimeOptions
+from tokenselect.cli.terminal import counting
 from tokenselect.data import parse_views
 from tokenselect.data.frame_folder import walk_videos
 from tokenselect.inference.bulk import Reading, on_ray, on_this_machine
@@ -58,16 +58,13 @@ def classify(
     if ray is not None:
         answer = partial(on_ray, loaded, workers=max(1, workers), address=ray, **how)
     start = time.perf_counter()
-    console = Console(stderr=True)
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("videos"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=None)
+    with counting("videos") as advance:
         summary = classify_videos(
             files,
             Path(out),
             answer,
             settings=settings_of(loaded, views=views, window=window, step=step),
-            on_row=lambda done, of: progress.update(task, completed=done, total=of),
+            on_row=lambda done, of: advance(1, of),
         )
     print_summary(summary, time.perf_counter() - start)
     if summary.errors:

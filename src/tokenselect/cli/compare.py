@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from tokenselect.cli.terminal import counting
 from tokenselect.comparison.compare import ComparisonResult, run_comparison
 from tokenselect.comparison.lines import (
     Line,
@@ -85,15 +86,15 @@ def compare(
         threads=threads,
     )
     name = "synthetic actions" if tuning.data.source == "synthetic" else Path(dataset).stem
-    with ComparisonProgress() as told:
+    with counting("cells") as advance:
         found = run_comparison(
             wanted,
             title=f"{tuning.model.name} on {name}",
             command=shlex.join(["tokenselect", *sys.argv[1:]]),
             workers=workers,
             repeats=repeats,
-            on_start=told.begin,
-            on_done=told.trial_is_done,
+            on_start=lambda trials: advance(0, sum(not trial.is_done for trial in trials)),
+            on_done=partial(tell_trial, advance=advance),
         )
     show_comparison(found, title=f"{tuning.model.name} on {name}")
 
@@ -143,46 +144,13 @@ def choose_lines(plans: str, methods: str, variants: str, cells: str | None) -> 
     return cross(columns[0], columns[1], parse_variants(variants))
 
 
-class ComparisonProgress:
-    """Shows how far a comparison is: a bar with the time that is left, and what went wrong."""
-
-    def __init__(self) -> None:
-        self.console = Console(stderr=True)
-        self.progress = Progress(
-            TextColumn("cells"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            TextColumn("{task.fields[latest]}", markup=False),
-            console=self.console,
-            disable=not self.console.is_terminal,
-        )
-        self.task = self.progress.add_task("", total=None, latest="")
-        self.count = self.total = 0
-
-    def __enter__(self) -> ComparisonProgress:
-        self.progress.start()
-        return self
-
-    def begin(self, trials: Sequence[Trial]) -> None:
-        """Say how much there is to do."""
-        self.total = sum(not trial.is_done for trial in trials)
-        self.progress.update(self.task, total=self.total)
-        done = len(trials) - self.total
-        if done:
-            self.console.print(f"{done} of {len(trials)} are done already", highlight=False)
-
-    def __exit__(self, *error: object) -> None:
-        self.progress.stop()
-
-    def trial_is_done(self, trial: Trial, error: str | None) -> None:
-        """Move the bar; a log file gets a line."""
-        self.count += 1
-        self.progress.update(self.task, advance=1, latest=trial.title)
-        if error is not None:
-            self.console.print(f"failed: {trial.title}: {error}", markup=False, highlight=False)
-        elif not self.console.is_terminal:
-            print(f"{self.count}/{self.total} {trial.title}", file=sys.stderr, flush=True)
+def tell_trial(trial: Trial, error: str | None, *, advance: Callable[..., None]) -> None:
+    """Move the bar; what went wrong gets a line, and in a log file every cell does."""
+    advance()
+    if error is not None:
+        print(f"failed: {trial.title}: {error}", file=sys.stderr)
+    elif not sys.stderr.isatty():
+        print(f"done: {trial.title}", file=sys.stderr, flush=True)
 
 
 def show_comparison(found: ComparisonResult, *, title: str) -> None:

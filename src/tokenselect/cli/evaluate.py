@@ -59,7 +59,7 @@ def evaluate(
     model = options.load(checkpoint, plan=plan, method=method)
     clips = options.find(model, dataset, views=views)
     run = engine.pick(model, batch=batch_size)(model)
-    results, scores = measure(
+    results, scores, labels = measure(
         model, clips, views=views, batch_size=batch_size, workers=options.workers, run=run
     )
     results = {"checkpoint": checkpoint, "dataset": dataset, **results}
@@ -67,28 +67,24 @@ def evaluate(
     if output is not None:
         Path(output).write_text(json.dumps(results, indent=2) + "\n")
     if predictions is not None:
-        write_predictions(Path(predictions), clips, scores)
+        write_predictions(Path(predictions), clips, scores, labels)
     if confusion is not None:
         draw_confusion(results["confusion"], list(results["per_class"])).save(confusion)
     if written := [file for file in (output, predictions, confusion) if file]:
         Console(soft_wrap=True).print("written: " + ", ".join(written), highlight=False)
 
 
-def write_predictions(path: Path, clips: ClipSet, scores: Tensor) -> None:
+def write_predictions(path: Path, clips: ClipSet, scores: Tensor, labels: Tensor) -> None:
     """Write the answer to each video as CSV, in the order of the data set."""
-    names = clips.class_names
+    names, samples = clips.class_names, getattr(clips.dataset, "samples", None)
     with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["video", "label", "answer", "probability", "right"])
-        samples = getattr(clips.dataset, "samples", None)
-        for number, row in enumerate(scores):
-            probability, answer = row.max(dim=0)
-            name, label = str(number), clips.dataset[number][1] if samples is None else None
-            if samples is not None:
-                name, label = samples[number].path, samples[number].label
-            told = "" if label is None else names[label]
-            is_right = "" if label is None else int(label == int(answer))
-            writer.writerow([name, told, names[int(answer)], f"{float(probability):.4f}", is_right])
+        for number, (row, label) in enumerate(zip(scores, labels.tolist(), strict=True)):
+            answer, probability = int(row.argmax()), f"{float(row.max()):.4f}"
+            truth = [names[label], int(label == answer)] if label >= 0 else ["", ""]
+            name = number if samples is None else samples[number].path
+            writer.writerow([name, truth[0], names[answer], probability, truth[1]])
 
 
 def measure(
@@ -99,19 +95,19 @@ def measure(
     batch_size: int,
     workers: int,
     run: Runner,
-) -> tuple[dict[str, Any], Tensor]:
-    """Measure accuracy, multiply-adds and time; give the probabilities of all videos, too."""
+) -> tuple[dict[str, Any], Tensor, Tensor]:
+    """Measure accuracy, multiply-adds and time; give probabilities and labels, too."""
     info, data = info_of(model), recipe_of(model).data
     device = next(model.parameters()).device
     loader: DataLoader[Any] = DataLoader(
         clips.dataset, batch_size=batch_size, num_workers=workers, collate_fn=clips.collate
     )
-    scores: list[Tensor] = []
+    answers: list[tuple[Tensor, Tensor]] = []
     with counting("testing", len(clips)) as advance:
 
-        def note(found: Tensor) -> None:
-            scores.append(found.cpu())
-            advance(len(found))
+        def note(scores: Tensor, labels: Tensor) -> None:
+            answers.append((scores.cpu(), labels.cpu()))
+            advance(len(labels))
 
         counter, seconds = count_answers(
             model, loader, num_classes=len(info.id2label), device=device, run=run, on_batch=note
@@ -131,7 +127,8 @@ def measure(
     }
     if isinstance(clips.dataset, SyntheticActions) and selectors_of(model) is not None:
         results["recall"] = measure_recall(model, clips.dataset)
-    return results, torch.cat(scores)
+    scores, labels = (torch.cat(parts) for parts in zip(*answers, strict=True))
+    return results, scores, labels
 
 
 def accuracy_values(accuracy: Accuracy, class_names: Sequence[str]) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """`tokenselect export`: a model as a file that runs without this package."""
 
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from rich.console import Console
@@ -14,23 +13,7 @@ from tokenselect.cli.terminal import print_json, telling
 from tokenselect.data.clips import ClipRule
 from tokenselect.data.sources import find_videos
 from tokenselect.export import FORMATS, export_model, time_exported
-from tokenselect.measure.cost import Timing
-
-
-@dataclass(frozen=True, kw_only=True)
-class Export:
-    """What was written, how near it is to the model, how fast it runs."""
-
-    path: str
-    format: str
-    megabytes: float
-    model: str
-    plan: str
-    input: tuple[int, ...]
-    clips_compared: int
-    largest_difference: float
-    milliseconds: float | None
-    milliseconds_dense: float | None
+from tokenselect.measure.cost import NOISY, Timing, are_told_apart
 
 
 def export(
@@ -75,7 +58,7 @@ def export(
         if repeats:
             dense = with_plan(model, "dense")
             seconds = time_exported(path, dense, chosen, repeats=repeats, tell=tell)
-    done = Export(
+    done = dict(
         path=str(path),
         format=format,
         megabytes=sum(file.stat().st_size for file in chosen.files(path)) / 2**20,
@@ -84,11 +67,11 @@ def export(
         input=info.clip_rule.shape[1:],
         clips_compared=difference.num_clips,
         largest_difference=difference.largest,
-        milliseconds=1e3 * seconds["selected"] if seconds else None,
-        milliseconds_dense=1e3 * seconds["dense"] if seconds else None,
+        milliseconds=seconds["selected"].scaled(1e3) if seconds else None,
+        milliseconds_dense=seconds["dense"].scaled(1e3) if seconds else None,
     )
     if json:
-        print_json(asdict(done))
+        print_json(done)
     else:
         print_text(done)
 
@@ -102,19 +85,20 @@ def read_clips(videos: str, rule: ClipRule) -> Tensor:
     return rule.normalize(torch.cat(clips))
 
 
-def print_text(done: Export) -> None:
-    """Print what was done in three lines."""
+def print_text(done: dict[str, Any]) -> None:
+    """Print what was done in a few lines."""
     console = Console(highlight=False, soft_wrap=True)
-    shape = "×".join(map(str, done.input))
-    console.print(f"{done.path}: {done.model} {done.plan}, b×{shape}, {done.megabytes:.1f} MB")
+    shape = "×".join(map(str, done["input"]))
+    told = f"{done['path']}: {done['model']} {done['plan']}, b×{shape}"
+    console.print(f"{told}, {done['megabytes']:.1f} MB")
     console.print(
-        f"logits differ from the model's by at most {done.largest_difference:.1e} "
-        f"on {done.clips_compared} clips"
+        f"logits differ from the model's by at most {done['largest_difference']:.1e} "
+        f"on {done['clips_compared']} clips"
     )
-    if done.milliseconds is not None and done.milliseconds_dense is not None:
-        runner = {"onnx": "ONNX Runtime", "openvino": "OpenVINO", "torch": "torch"}[done.format]
-        faster = done.milliseconds_dense / done.milliseconds
-        console.print(
-            f"a clip in {runner}: {done.milliseconds:.1f} ms, dense {done.milliseconds_dense:.1f} "
-            f"ms ({faster:.2f} × as fast)"
-        )
+    selected, dense = done["milliseconds"], done["milliseconds_dense"]
+    if selected is None or done["plan"] == "dense":
+        return
+    runner = {"onnx": "ONNX Runtime", "openvino": "OpenVINO", "torch": "torch"}[done["format"]]
+    is_clear = are_told_apart(selected, dense)
+    faster = f"{dense / selected:.2f} × as fast" if is_clear else NOISY
+    console.print(f"a clip in {runner}: {selected} ms, dense {dense} ms ({faster})")

@@ -3,10 +3,8 @@
 import json as json_format
 import time
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from tokenselect.checkpoints import info_of, method_of
@@ -39,8 +37,7 @@ def live(
         stream = Stream(source)
         watcher = Watcher(model := options.load([source]))
     start, count, look = time.monotonic(), 0, None
-    is_drawn = console.is_terminal and not json
-    title = f"{info_of(model).name}, {method_of(model)}"
+    title = f"{stream.name}: {info_of(model).name}, {method_of(model)}"
     with stream, Live(console=console, auto_refresh=False, transient=True) as screen:
         try:
             for look in watch(watcher, stream):
@@ -49,10 +46,11 @@ def live(
                 if json:
                     told = {**look.to_dict(top=top), "skipped": stream.skipped}
                     print(json_format.dumps(told, ensure_ascii=False), flush=True)
-                elif is_drawn:
-                    screen.update(draw(look, stream, title=title, rate=rate, top=top), refresh=True)
+                elif console.is_terminal:
+                    lines = write_lines(look, stream, rate=rate, top=top)
+                    screen.update(Text("\n".join([title, *lines])), refresh=True)
                 else:
-                    print(write_line(look, stream, rate=rate), flush=True)
+                    print("  ".join(write_lines(look, stream, rate=rate, top=1)), flush=True)
                 if duration is not None and time.monotonic() - start >= duration:
                     break
         except KeyboardInterrupt:  # how it is meant to end
@@ -61,44 +59,23 @@ def live(
         seconds = time.monotonic() - start
         print(
             f"{count} clips in {seconds:.1f} s ({count / seconds:.1f} a second), {look.plan.plan} "
-            f"saves {look.saved:.0%} of the multiply-adds; {describe_skipped(stream)}"
+            f"saves {look.saved:.0%} of the multiply-adds; {write_skipped(stream)}"
         )
 
 
-def draw(look: Look, stream: Stream, *, title: str, rate: float, top: int) -> Group:
-    """Draw the answer, the frames that were kept, and the costs."""
-    table = Table("label", "probability", "", title=escape(f"{stream.name}: {title}"))
-    for number, probability in look.plan.top(top):
-        bar = "█" * round(30 * probability)
-        label = escape(look.explanation.class_names[number])
-        table.add_row(label, f"{probability:.1%}", f"[cyan]{bar}[/]")
-    lines = [write_kept(look), write_figures(look, stream, rate=rate), *look.explanation.notes]
-    return Group(table, *(Text(line) for line in lines))
-
-
-def write_line(look: Look, stream: Stream, *, rate: float) -> str:
-    """Write an answer in one line, for a log."""
-    ((number, probability),) = look.plan.top(1)
-    label = look.explanation.class_names[number]
-    return "  ".join(
-        [f"{label} {probability:.1%}", write_kept(look), write_figures(look, stream, rate=rate)]
-    )
-
-
-def write_kept(look: Look) -> str:
-    """Mark the frames that were kept, and say how much of a kept frame is."""
-    kept = look.explanation.kept(look.plan)
+def write_lines(look: Look, stream: Stream, *, rate: float, top: int) -> list[str]:
+    """Write the answer, the frames that were kept, and the figures."""
+    names, kept = look.explanation.class_names, look.explanation.kept(look.plan)
     frames = "".join("■" if is_kept else "·" for is_kept in kept.frames)
-    share = float(kept.mask[kept.frames].float().mean()) if bool(kept.frames.any()) else 0.0
-    return f"{frames} {share:.0%} of each kept frame"
+    share = kept.share / max(float(kept.frames.float().mean()), 1e-9)
+    return [
+        *(f"{names[number]} {probability:.1%}" for number, probability in look.plan.top(top)),
+        f"{frames} {share:.0%} of each kept frame",
+        f"{rate:.1f} clips/s, {look.plan.plan} saves {look.saved:.0%}, {write_skipped(stream)}",
+        *look.explanation.notes,
+    ]
 
 
-def write_figures(look: Look, stream: Stream, *, rate: float) -> str:
-    """Write clips a second, the saving and the frames that were skipped."""
-    saved = f"{look.plan.plan} saves {look.saved:.0%}"
-    return f"{rate:.1f} clips/s  {saved}  {describe_skipped(stream)}"
-
-
-def describe_skipped(stream: Stream) -> str:
+def write_skipped(stream: Stream) -> str:
     """Say how many frames no clip has shown."""
     return f"{stream.skipped} of {stream.arrived} frames skipped"

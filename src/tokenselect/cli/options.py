@@ -97,7 +97,7 @@ class ClipOptions:
         from tokenselect.checkpoints import info_of
         from tokenselect.training.build import recipe_of
         from tokenselect.training.data import PARTS, build_test_set
-        from tokenselect.training.recipe import PartRecipe
+        from tokenselect.training.sections import PartRecipe
 
         data, names = recipe_of(model).data, info_of(model).class_names
         if dataset == "synthetic":

@@ -1,7 +1,7 @@
 """`tokenselect profile`: what a model costs, dense and selected."""
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from rich.console import Console
@@ -15,28 +15,7 @@ from tokenselect.data import parse_views
 from tokenselect.insertion import watch_grids
 from tokenselect.measure.cost import NOISY, Timing, are_told_apart, count_macs, time_forwards
 from tokenselect.models import create_model
-from tokenselect.plan import SELECTORS, THW
-
-
-@dataclass(frozen=True, kw_only=True)
-class Profile:
-    """The cost of one model; `gmacs` is of one view, `gmacs_total` of all of them."""
-
-    model: str
-    plan: str
-    frames: int
-    size: tuple[int, int]
-    views: str
-    params: int
-    gmacs: float
-    gmacs_total: float
-    gmacs_dense: float
-    selector_gmacs: float
-    selector_params: int
-    tokens: list[int]
-    thw: list[THW]
-    latency_ms: Timing | None
-    latency_ms_dense: Timing | None
+from tokenselect.plan import SELECTORS
 
 
 def profile(
@@ -85,13 +64,15 @@ def profile(
             timed = time_forwards(runners, clip, repeats=repeats)
         costs = count(selected.to("meta"), dense.to("meta"), views=views, timed=timed)
     if json:
-        print_json(asdict(costs))
+        print_json(vars(costs))
     else:
         print_tables(costs)
 
 
-def count(model: nn.Module, dense: nn.Module, *, views: str, timed: dict[str, Timing]) -> Profile:
-    """Count what a model on the meta device costs, and its dense twin."""
+def count(
+    model: nn.Module, dense: nn.Module, *, views: str, timed: dict[str, Timing]
+) -> SimpleNamespace:
+    """Count what a model on the meta device costs; `gmacs` is of one view."""
     rule, (clips, crops) = info_of(model).clip_rule, parse_views(views)
     clip = torch.empty(rule.shape, device="meta")
     with torch.no_grad(), watch_grids(model) as grids:
@@ -100,7 +81,7 @@ def count(model: nn.Module, dense: nn.Module, *, views: str, timed: dict[str, Ti
     counted = count_macs(model, *rule.shape)
     own = [p.numel() for name, p in model.named_parameters() if name.startswith(SELECTORS)]
     sites = {f"{SELECTORS}{site.label}" for site in plan_of(model)}
-    return Profile(
+    return SimpleNamespace(
         model=info_of(model).name,
         plan=str(plan_of(model)),
         frames=rule.frames,
@@ -119,7 +100,7 @@ def count(model: nn.Module, dense: nn.Module, *, views: str, timed: dict[str, Ti
     )
 
 
-def print_tables(costs: Profile) -> None:
+def print_tables(costs: SimpleNamespace) -> None:
     """Print the costs and the tokens before each block."""
     console, (height, width) = Console(), costs.size
     table = Table("", title=f"{costs.model}  {costs.plan}  {costs.frames}×{height}×{width}")

@@ -23,7 +23,6 @@ def teach(
     plan: str,
     out: str,
     options: ClipOptions,
-    target: str = "choices",
     labels: bool = True,
     clips: int | None = None,
     steps: int = 300,
@@ -32,8 +31,8 @@ def teach(
 ) -> None:
     """Give a trained dense model selectors in minutes; its own weights stay as they are.
 
-    The scorers learn which frames and regions the model's answers depend on. Every fifth batch
-    is held out, to decide how far each scorer is trusted against uniform selection.
+    The scorers learn what the model loses with frames and regions drawn at random. Every fifth
+    batch is held out, to decide how far each scorer is trusted against uniform selection.
 
     Args:
         checkpoint: a run's folder (its best), a checkpoint's folder or its weights' file.
@@ -41,8 +40,6 @@ def teach(
         plan: what to keep, for example T0_0.25 or T0_0.5-S4_0.5.
         out: folder for the model with its selectors.
         options: of the clips.
-        target: what teaches: "choices", what the model loses with frames or regions drawn at
-            random; or "saliency", the gradient of its loss.
         labels: of the clips are used; --labels=false takes the model's own answers instead.
         clips: learn from so many clips, drawn at random; None takes all.
         steps: of each scorer.
@@ -64,7 +61,6 @@ def teach(
             model,
             batches,
             plan=plan,
-            target=target,
             uses_labels=labels,
             steps=steps,
             seed=seed,

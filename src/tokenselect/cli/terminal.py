@@ -32,17 +32,17 @@ def telling(first: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def counting(what: str, total: int) -> Iterator[Callable[..., None]]:
+def counting(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
     """Show a bar on the error stream.
 
     Yields:
-        A function that moves it by a count, 1 if not given.
+        A function that moves it by a count, 1 if not given, and may set the total.
     """
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=total)
 
-        yield lambda count=1: progress.advance(task, count)
+        yield lambda count=1, total=None: progress.update(task, advance=count, total=total)
 
 
 def print_json(values: object) -> None:

@@ -10,12 +10,12 @@ import yaml
 
 from tokenselect.plan import SelectionPlan
 from tokenselect.selectors import METHODS
-from tokenselect.training.recipe import (
+from tokenselect.training.recipe import Recipe
+from tokenselect.training.sections import (
     AugmentationRecipe,
     DataRecipe,
     ModelRecipe,
     PartRecipe,
-    Recipe,
     ScheduleRecipe,
 )
 

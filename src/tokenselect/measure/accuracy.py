@@ -98,7 +98,7 @@ def count_answers(
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
     views_at_once: int | None = None,
     run: Runner | None = None,
-    on_batch: Callable[[Tensor], object] | None = None,
+    on_batch: Callable[[Tensor, Tensor], object] | None = None,
 ) -> tuple[AccuracyCounter, float]:
     """Let a model answer for all videos, and count.
 
@@ -110,7 +110,7 @@ def count_answers(
         autocast: makes the context of the forward passes.
         views_at_once: clips of one forward pass.
         run: maps clips to logits in the model's place: its file in another runtime.
-        on_batch: given each batch's (b, classes) probabilities.
+        on_batch: given each batch's (b, classes) probabilities and (b,) labels.
 
     Returns:
         The counts, and the seconds that the model took for them (without the data's).
@@ -127,7 +127,7 @@ def count_answers(
             counter.add(scores, labels)
             seconds += time.perf_counter() - start
             if on_batch is not None:
-                on_batch(scores)
+                on_batch(scores, labels)
     finally:
         model.train(was_training)
     return counter, seconds

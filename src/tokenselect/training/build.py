@@ -30,13 +30,8 @@ from tokenselect.training.distributed import Processes, spread, unwrap
 from tokenselect.training.learner import ANY, Budgets, Learner, WeightAverage
 from tokenselect.training.loop import Trainer
 from tokenselect.training.optimizer import LrSchedule, SigmaSchedule, build_optimizer
-from tokenselect.training.recipe import (
-    DataRecipe,
-    ModelRecipe,
-    Recipe,
-    ScheduleRecipe,
-    recipe_from_dict,
-)
+from tokenselect.training.recipe import Recipe, recipe_from_dict
+from tokenselect.training.sections import DataRecipe, ModelRecipe, ScheduleRecipe
 from tokenselect.training.step import Precision
 from tokenselect.training.teach import teach_at_start
 from tokenselect.weights import LoadedWeights, load_weights

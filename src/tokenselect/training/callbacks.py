@@ -36,7 +36,7 @@ class SigmaCallback:
     def __getattr__(self, name: str) -> Callable[..., None]:
         """Answer the trainer's other events with nothing."""
         if name.startswith("on_"):
-            return _do_nothing
+            return lambda *arguments, **options: None
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
 
@@ -70,7 +70,3 @@ def _lightning() -> Any:
         except ModuleNotFoundError:
             continue
     raise ModuleNotFoundError("this callback needs Lightning: pip install lightning")
-
-
-def _do_nothing(*arguments: Any, **options: Any) -> None:
-    pass

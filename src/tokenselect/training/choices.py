@@ -7,32 +7,31 @@ the expected loss falls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
-from typing import cast
+from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokenselect.insertion import set_plan
+from tokenselect.adapters import Arguments, change_arguments
+from tokenselect.grid import TokenGrid
+from tokenselect.insertion import selectors_of, set_plan
+from tokenselect.insertion.grids import follow_grids
+from tokenselect.insertion.insert import TokenSelectors
 from tokenselect.measure.headroom import Choice, Chosen
 from tokenselect.ops.anchors import Pair, anchor_corners, average_anchors, default_stride
 from tokenselect.plan import THW, SelectionPlan, Site
 from tokenselect.selectors import Selector
-from tokenselect.training.saliency import (
-    FRAMES_OF_REGIONS,
-    Batch,
-    Clips,
-    labelled,
-    losses_of,
-    own_scoring_kept,
-    probed,
-    taught_scoring,
-    taught_selectors,
-)
+from tokenselect.selectors.taught import TaughtScoring
 
+FRAMES_OF_REGIONS = 2  # of a clip, whose patches are kept to learn from: all would fill the memory
+Clips = Tensor | list[Tensor]  # a list for models that take several pathways
+Batch = tuple[Clips, Tensor | None]
 CHOICES = 16  # tried with each clip
 
 
@@ -54,11 +53,6 @@ class Tries:
     hw: Pair
     anchors: tuple[Pair, Pair] | None = None
 
-    @property
-    def floor(self) -> float:
-        """The loss if every clip had the best choice that was tried."""
-        return float(self.losses.amin(dim=1).mean())
-
     def loss(self, network: nn.Module, rows: Tensor) -> Tensor:
         """Give the expected loss of some clips, by the scores of a network."""
         scores = network(self.features[rows])
@@ -73,31 +67,23 @@ class Tries:
 def try_choices(
     model: nn.Module, batches: Iterable[Batch], site: Site, *, uses_labels: bool, seed: int
 ) -> Tries:
-    """Answer clips with choices drawn anew for each batch.
-
-    Args:
-        model: with a plan in which `site` keeps everything.
-        batches: as `teach_selectors` takes them.
-        site: what it shall keep.
-        uses_labels: losses are those of the labels; else of the model's own answers.
-        seed: of the draws.
-    """
+    """Answer clips with choices drawn anew for each batch; the model's plan keeps all at `site`."""
     generator = torch.Generator().manual_seed(seed)
     scoring, selectors = taught_scoring(model, site), taught_selectors(model)
     stride = getattr(selectors[site.label], "stride", None)
     features, members, losses = [], [], []
     thw: THW = (1, 1, 1)
     for clips, labels in labelled(batches, model, uses_labels=uses_labels):
-        with probed(model, site) as probe:
+        with probed(model, site) as caught:
             model(clips)
-        assert probe.grid is not None
-        thw = probe.grid.thw
+        (grid,) = caught
+        thw = grid.thw
         tried = draw_choices(site, thw, stride, generator)
         if site.kind == "T":
-            seen = scoring.frame_features(probe.grid)
+            seen = scoring.frame_features(grid)
         else:
             frames = torch.randperm(thw[0], generator=generator)[:FRAMES_OF_REGIONS]
-            seen = scoring.patch_features(probe.grid)[:, frames]
+            seen = scoring.patch_features(grid)[:, frames]
         features.append(seen.float())
         losses.append(losses_with(model, clips, labels, site, tried))
         kept = mark(tried, site, thw, stride).to(seen.device)
@@ -162,3 +148,99 @@ def count_candidates(site: Site, thw: THW, stride: Pair | None) -> int:
     hw = thw[1:]
     side = site.region_side(*hw)
     return len(anchor_corners(hw, side, stride or default_stride(hw, side)))
+
+
+@contextmanager
+def frozen(model: nn.Module) -> Iterator[None]:
+    """Let no parameter of a model take part in gradients for a while."""
+    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in learning:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in learning:
+            parameter.requires_grad_(True)
+
+
+@contextmanager
+def own_scoring_kept(selector: Selector) -> Iterator[None]:
+    """Give a selector its own scoring back at the end."""
+    scoring = selector.scoring
+    try:
+        yield
+    finally:
+        selector.scoring = scoring
+
+
+@contextmanager
+def probed(model: nn.Module, site: Site) -> Iterator[list[TokenGrid]]:
+    """Catch the grid before a site's block, behind the selectors that run there already."""
+    selectors = taught_selectors(model)
+    grids = follow_grids(selectors.adapter, model, selectors.plan)
+    thw = grids[site.block].kept if grids else None
+    caught: list[TokenGrid] = []
+
+    def catch(arguments: Arguments) -> Arguments:
+        caught.append(selectors.adapter.read(arguments, thw))
+        return arguments
+
+    handle = change_arguments(selectors.adapter.blocks(model)[site.block], catch)
+    try:
+        yield caught
+    finally:
+        handle.remove()
+
+
+def losses_of(model: nn.Module, clips: Clips, labels: Tensor) -> Tensor:
+    """Give each clip's cross-entropy: (b,)."""
+    logits = logits_of(model(clips)).float()
+    if len(logits) != len(labels):
+        raise ValueError(
+            f"model must give one answer per clip, got {len(logits)} for {len(labels)} clips: "
+            "one that encodes frames on their own has nothing to teach"
+        )
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
+def logits_of(output: Any) -> Tensor:
+    """Give the logits of a model of ours or of another library."""
+    logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
+    if logits is None:
+        raise ValueError(
+            "only a model that classifies videos can teach, and this one gives "
+            f"{type(output).__name__} without logits"
+        )
+    return logits
+
+
+def labelled(
+    batches: Iterable[Batch], model: nn.Module, *, uses_labels: bool
+) -> Iterator[tuple[Clips, Tensor]]:
+    """Go through batches on the model's device, labelled as they are or by the model itself."""
+    device = next(model.parameters()).device
+    for clips, labels in batches:
+        moved = clips.to(device) if isinstance(clips, Tensor) else [c.to(device) for c in clips]
+        if not uses_labels:
+            with torch.no_grad():
+                labels = logits_of(model(moved)).argmax(dim=1)
+        if labels is None:
+            raise ValueError("labels must be given where uses_labels is True, got None")
+        yield moved, labels.to(device)
+
+
+def taught_selectors(model: nn.Module) -> TokenSelectors:
+    """Give the selectors of a model that has some."""
+    selectors = selectors_of(model)
+    assert selectors is not None
+    return selectors
+
+
+def taught_scoring(model: nn.Module, site: Site) -> TaughtScoring:
+    """Give a site's scoring, which must be one that can be taught."""
+    scoring = cast(Selector, taught_selectors(model)[site.label]).scoring
+    if not isinstance(scoring, TaughtScoring):
+        raise ValueError(
+            f"selectors must have the scorer 'taught', got {type(scoring).__name__} at {site}"
+        )
+    return scoring

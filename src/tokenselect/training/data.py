@@ -32,7 +32,7 @@ from tokenselect.data.clips import STATS
 from tokenselect.data.split import UNDIVIDED
 from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.data.video import FrameSource
-from tokenselect.training.recipe import AugmentationRecipe, DataRecipe, PartRecipe
+from tokenselect.training.sections import AugmentationRecipe, DataRecipe, PartRecipe
 
 PARTS = ("train", "val", "test")
 
@@ -69,10 +69,7 @@ class ClipSet:
 
 def build_train_set(data: DataRecipe, augmentation: AugmentationRecipe, *, seed: int) -> ClipSet:
     """Build the training clips: drawn anew in each epoch, augmented."""
-    _check_center(data)
     if data.source == "synthetic":
-        if data.balance:
-            raise ValueError("data.balance is for videos: synthetic clips are even already")
         clips = SyntheticActions(
             data.train_clips, frames=data.frames, size=data.size, seed=seed, is_training=True
         )
@@ -111,7 +108,6 @@ def build_test_set(
     data: DataRecipe, part: str, *, views: str = "1x1", class_names: Sequence[str] | None = None
 ) -> ClipSet:
     """Build clips to test on: fixed, `views` (clips x crops) of each video, not augmented."""
-    _check_center(data)
     num_clips, crops = parse_views(views)
     if data.source == "synthetic":
         if num_clips * crops > 1:
@@ -134,11 +130,6 @@ def build_test_set(
         open_source=build_opener(data),
     )
     return ClipSet(videos, collate_views, listed.class_names)
-
-
-def _check_center(data: DataRecipe) -> None:
-    if data.center is not None and data.source == "synthetic":
-        raise ValueError(f"data.center is for videos, got {data.center!r} with synthetic clips")
 
 
 def build_sampler(data: DataRecipe, *, num_clips: int) -> StrideSampler | SegmentSampler:

@@ -24,24 +24,9 @@ from tokenselect.training.sections import (
     AugmentationRecipe,
     DataRecipe,
     ModelRecipe,
-    PartRecipe,
     ScheduleRecipe,
     check_range,
 )
-
-__all__ = [
-    "RENAMED",
-    "AugmentationRecipe",
-    "DataRecipe",
-    "ModelRecipe",
-    "PartRecipe",
-    "Recipe",
-    "ScheduleRecipe",
-    "base_of",
-    "read_recipe",
-    "recipe_from_dict",
-    "recipe_parser",
-]
 
 logger = logging.getLogger(__name__)
 

@@ -94,6 +94,11 @@ class DataRecipe:
         names = "num_classes frames stride size short_side train_clips val_clips test_clips"
         check_range("data.", self, f"{names} cache_short_side", 1)
         check_range("data.", self, "workers", 0)
+        for name in ("center", "balance"):
+            if self.source == "synthetic" and getattr(self, name):
+                raise ValueError(
+                    f"data.{name} is for videos, got {getattr(self, name)!r} with synthetic clips"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,9 +1,8 @@
 """Teaching selectors: a scorer learns from a dense model, whose weights stay as they are.
 
 The scorer learns, over stored features, what the model loses with choices drawn at random
-(`training/choices.py`) or what its answers depend on (`training/saliency.py`). Held-out clips then
-say how far to trust it: where it is no better than evenly spread frames or the middle of the
-picture, those are kept.
+(`training/choices.py`). Held-out clips then say how far to trust it: where it is no better than
+evenly spread frames or the middle of the picture, those are kept.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -24,25 +22,22 @@ from tokenselect.ops.anchors import average_anchors, default_stride
 from tokenselect.plan import SelectionPlan, Site
 from tokenselect.selectors import Selector
 from tokenselect.selectors.taught import TaughtScoring
-from tokenselect.training.choices import Tries, try_choices
-from tokenselect.training.data import ClipSet
-from tokenselect.training.distributed import Processes
-from tokenselect.training.saliency import (
+from tokenselect.training.choices import (
     Batch,
-    Shares,
-    find_shares,
+    Tries,
     frozen,
     labelled,
     losses_of,
     taught_scoring,
     taught_selectors,
+    try_choices,
 )
+from tokenselect.training.data import ClipSet
+from tokenselect.training.distributed import Processes
 
 logger = logging.getLogger(__name__)
 
 TAUGHT_CLIPS, HELD_OUT_CLIPS = 1000, 1000  # of a run, at most
-TARGETS = ("choices", "saliency")
-Shown = Shares | Tries
 EVENNESS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -52,15 +47,11 @@ class Lesson:
 
     Attributes:
         site: as the plan writes it.
-        loss: of the scorer on what it was shown, at the end.
-        floor: the smallest that this could be.
         evenness: share of uniform selection in the scores, chosen on held-out clips.
         held_out: evenness → mean loss of the model on the held-out clips.
     """
 
     site: str
-    loss: float
-    floor: float
     evenness: float
     held_out: dict[float, float]
 
@@ -71,7 +62,6 @@ def teach_selectors(
     *,
     plan: SelectionPlan | str | None = None,
     held_out: Iterable[Batch] | None = None,
-    target: str = "choices",
     uses_labels: bool = True,
     steps: int = 300,
     lr: float = 2e-3,
@@ -89,8 +79,6 @@ def teach_selectors(
         plan: what to keep before which block; None for that of the model's selectors.
         held_out: batches on which to choose how far the scorer is trusted; None takes every fifth
             batch of `clips` and learns from the others.
-        target: what the scorer learns: "choices", what the model loses with each of 16 choices
-            drawn at random; "saliency", where the gradient of the dense model's loss lies.
         uses_labels: losses are those of the labels; else of the dense model's own answers.
         steps: of the scorer, 64 clips each; more of them learn the noise of what is shown.
         lr: highest learning rate of the scorer.
@@ -100,13 +88,10 @@ def teach_selectors(
     Returns:
         What each site was taught, in the plan's order.
     """
-    if target not in TARGETS:
-        raise ValueError(f"target must be one of {', '.join(TARGETS)}, got {target!r}")
     plan = _prepare(model, plan)
     shown: Iterable[Batch] = clips
     if held_out is None:
         shown, held_out = _Part(clips, is_held_out=False), _Part(clips, is_held_out=True)
-    ask = partial(try_choices, seed=seed) if target == "choices" else find_shares
     was_training = model.training
     model.eval()
     with frozen(model):
@@ -117,9 +102,10 @@ def teach_selectors(
                 number,
                 shown,
                 held_out,
-                ask=partial(ask, uses_labels=uses_labels),
-                fit_scorer=partial(fit, steps=steps, lr=lr, seed=seed),
                 uses_labels=uses_labels,
+                steps=steps,
+                lr=lr,
+                seed=seed,
                 tell=tell,
             )
             for number in range(len(plan))
@@ -180,9 +166,10 @@ def _teach_site(
     shown: Iterable[Batch],
     held_out: Iterable[Batch],
     *,
-    ask: Callable[[nn.Module, Iterable[Batch], Site], Shown],
-    fit_scorer: Callable[[nn.Module, Shown], float],
     uses_labels: bool,
+    steps: int,
+    lr: float,
+    seed: int,
     tell: Callable[[str], object],
 ) -> Lesson:
     """Teach one site of a plan, those before it selecting already."""
@@ -190,27 +177,22 @@ def _teach_site(
     keep_all = Site(site.kind, site.block, 1.0)  # as dense as without it, but with its hooks
     set_plan(model, SelectionPlan((*plan.sites[:number], keep_all)))
     tell(f"{site}: asking the model what its answers depend on")
-    found = ask(model, shown, site)
+    found = try_choices(model, shown, site, uses_labels=uses_labels, seed=seed)
     tell(f"{site}: teaching the scorer with {len(found.features)} examples")
     scoring = taught_scoring(model, site)
     with torch.enable_grad():
-        loss = fit_scorer(scoring.network, found)
+        fit(scoring.network, found, steps=steps, lr=lr, seed=seed)
     bring_to_unit(cast(Selector, taught_selectors(model)[site.label]), site, found)
     set_plan(model, SelectionPlan(plan.sites[: number + 1]))
     tell(f"{site}: choosing between the taught scores and even ones")
     losses = compare_evenness(model, site, held_out, uses_labels=uses_labels)
     scoring.evenness.fill_(choose_evenness(losses))
     means = dict(zip(EVENNESS, losses.mean(dim=1).tolist(), strict=True))
-    return Lesson(str(site), loss, found.floor, float(scoring.evenness), means)
+    return Lesson(str(site), float(scoring.evenness), means)
 
 
-def fit(network: nn.Module, shown: Shown, *, steps: int, lr: float, seed: int) -> float:
-    """Teach a network what was shown; give the loss over all of it at the end.
-
-    Args:
-        network: maps (..., l, width) features to (..., l) scores; its last layer is `score`.
-        shown: features, and the loss of scores.
-    """
+def fit(network: nn.Module, shown: Tries, *, steps: int, lr: float, seed: int) -> None:
+    """Teach a network what was shown."""
     for parameter in network.parameters():
         parameter.requires_grad_(True)
     generator = torch.Generator().manual_seed(seed)
@@ -223,13 +205,10 @@ def fit(network: nn.Module, shown: Shown, *, steps: int, lr: float, seed: int) -
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-    with torch.no_grad():
-        parts = torch.arange(count, device=device).split(256)
-        return sum(float(shown.loss(network, part)) * len(part) for part in parts) / count
 
 
 @torch.no_grad()
-def bring_to_unit(selector: Selector, site: Site, shown: Shown) -> None:
+def bring_to_unit(selector: Selector, site: Site, shown: Tries) -> None:
     """Scale a taught network so that the scores of its candidates have a deviation of 1."""
     scoring = cast(TaughtScoring, selector.scoring)
     scores = torch.cat([scoring.network(part) for part in shown.features.split(256)])
