@@ -23,6 +23,7 @@ from benchmarks.speed.gains import measure_gains
 from benchmarks.speed.growth import measure_growth, plot_growth
 from benchmarks.speed.limit import measure_blocks, measure_limit
 from benchmarks.speed.page import fill_page
+from benchmarks.speed.runtimes import measure_runtimes
 from benchmarks.speed.selected import (
     measure_optimized,
     measure_selected,
@@ -36,6 +37,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 PARTS: dict[str, Part] = {
     "limit": measure_limit,
+    "runtimes": measure_runtimes,
     "dense": measure_dense,
     "selected": measure_selected,
     "blocks": measure_blocks,

@@ -32,7 +32,13 @@ def is_cpu_inference(tensor: Tensor) -> bool:
     return tensor.is_cpu and is_plain and not torch.is_grad_enabled()
 
 
+def is_traced_inference() -> bool:
+    """Tell whether a graph to be compiled or exported is made, and no gradient is wanted."""
+    return torch.compiler.is_compiling() and not torch.is_grad_enabled()
+
+
 PLAIN_LAYERS = (nn.Linear, nn.LayerNorm, nn.Conv3d)
+PLAIN_WEIGHTS = ("Parameter", "Tensor", "FakeTensor")  # the last one while a graph is made
 
 
 def is_untouched(*modules: nn.Module) -> bool:
@@ -56,7 +62,7 @@ def _is_untouched(module: nn.Module) -> bool:
     if own["_backward_hooks"] or own["_backward_pre_hooks"]:
         return False
     for weight in own["_parameters"].values():
-        if weight is not None and type(weight) is not nn.Parameter and type(weight) is not Tensor:
+        if weight is not None and type(weight).__name__ not in PLAIN_WEIGHTS:
             return False  # a quantised one, say
     return all(child is None or _is_untouched(child) for child in own["_modules"].values())
 
@@ -100,6 +106,11 @@ def apply_in_parts(tokens: Tensor, layer: nn.Linear) -> Tensor:
     at_once = tokens_at_once(flat.shape[1])
     fill_in_parts(partial(apply_linear, layer=layer), flat, out=out, at_once=at_once)
     return out.unflatten(0, tokens.shape[:2])
+
+
+def call_linear(tokens: Tensor, layer: nn.Linear) -> Tensor:
+    """Return layer(tokens)."""
+    return layer(tokens)
 
 
 def gelu_linear(tokens: Tensor, layer: nn.Linear) -> Tensor:

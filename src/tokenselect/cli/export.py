@@ -1,18 +1,20 @@
 """`tokenselect export`: a model as a file that runs without this package."""
 
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from rich.console import Console
-from torch import Tensor
+from torch import Tensor, nn
 
 from tokenselect.checkpoints import info_of, load_model, plan_of, with_plan
 from tokenselect.cli.terminal import print_json, telling
 from tokenselect.data.clips import ClipRule
 from tokenselect.data.sources import find_videos
-from tokenselect.export import FORMATS, export_model, time_exported
+from tokenselect.export import FORMATS, LogitDifference, export_int8, export_model, time_exported
+from tokenselect.inference.bulk import folder_class
 from tokenselect.measure.cost import NOISY, Timing, are_told_apart
 
 
@@ -25,6 +27,9 @@ def export(
     method: str | None = None,
     videos: str | None = None,
     tolerance: float = 1e-3,
+    int8: bool = False,
+    calibrate: str | None = None,
+    int8_limit: float = 0.02,
     repeats: int = 5,
     json: bool = False,
 ) -> None:
@@ -39,21 +44,30 @@ def export(
         method: how to select, in place of the checkpoint's own.
         videos: file, folder or pattern of videos to compare on, beside random clips.
         tolerance: largest difference between the file's logits and the model's.
+        int8: compute the linear layers of the blocks in 8 bits; scoring stays in float.
+        calibrate: file, folder or pattern of videos for int8: half of them calibrate, accuracy and
+            choices are compared on the others.
+        int8_limit: largest share of other answers and of other choices that int8 may cause.
         repeats: timed runs of a clip with selection and without, in turns; 0 for no timing.
         json: print JSON instead of text.
     """
+    if int8 != (calibrate is not None):
+        raise ValueError("--int8 and --calibrate VIDEOS must be given together")
     with telling("loading the model") as tell:
         model = load_model(checkpoint, weights=weights, plan=plan, method=method)
         info, chosen = info_of(model), FORMATS[format]
         path = Path(out or f"{info.name}-{plan_of(model)}{chosen.suffix}")
-        difference = export_model(
-            model,
-            path,
-            chosen,
-            clips=None if videos is None else read_clips(videos, info.clip_rule),
-            tolerance=tolerance,
-            tell=tell,
-        )
+        report, difference = None, LogitDifference(0.0, 0)
+        if calibrate is not None:
+            found, labels = read_labelled(calibrate, model)
+            report = export_int8(
+                model, path, chosen, clips=found, labels=labels, limit=int8_limit, tell=tell
+            )
+        else:
+            clips = None if videos is None else read_clips(videos, info.clip_rule)
+            difference = export_model(
+                model, path, chosen, clips=clips, tolerance=tolerance, tell=tell
+            )
         seconds: dict[str, Timing] = {}
         if repeats:
             dense = with_plan(model, "dense")
@@ -67,13 +81,23 @@ def export(
         input=info.clip_rule.shape[1:],
         clips_compared=difference.num_clips,
         largest_difference=difference.largest,
+        int8=report,
         milliseconds=seconds["selected"].scaled(1e3) if seconds else None,
         milliseconds_dense=seconds["dense"].scaled(1e3) if seconds else None,
     )
     if json:
-        print_json(done)
+        print_json({**done, "int8": None if report is None else asdict(report)})
     else:
         print_text(done)
+
+
+def read_labelled(videos: str, model: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """Cut a clip out of each video; its folder is its label, if all folders are classes."""
+    info, found = info_of(model), find_videos([videos])
+    names = [video.label or folder_class(video.name, info.class_names) for video in found]
+    labels = [info.label2id[name] for name in names if name in info.label2id]
+    known = torch.tensor(labels) if len(labels) == len(found) else None
+    return read_clips(videos, info.clip_rule), known
 
 
 def read_clips(videos: str, rule: ClipRule) -> Tensor:
@@ -91,10 +115,9 @@ def print_text(done: dict[str, Any]) -> None:
     shape = "×".join(map(str, done["input"]))
     told = f"{done['path']}: {done['model']} {done['plan']}, b×{shape}"
     console.print(f"{told}, {done['megabytes']:.1f} MB")
-    console.print(
-        f"logits differ from the model's by at most {done['largest_difference']:.1e} "
-        f"on {done['clips_compared']} clips"
-    )
+    difference, count = done["largest_difference"], done["clips_compared"]
+    near = f"logits differ from the model's by at most {difference:.1e} on {count} clips"
+    console.print(str(done["int8"] or near))
     selected, dense = done["milliseconds"], done["milliseconds_dense"]
     if selected is None or done["plan"] == "dense":
         return

@@ -19,6 +19,7 @@ from tokenselect.extras import require
 MAX_BATCH = 2**16
 CLIPS, LOGITS = "video", "logits"  # input and output of the files
 METADATA = "tokenselect.json"  # inside a .pt2 file
+MOST_COMPILED = 3  # batch sizes of an IR that are kept ready
 RUNTIME_INFO = ["tokenselect", "metadata"]  # inside an IR
 
 
@@ -193,13 +194,19 @@ class OpenVinoModel(ExportedModel):
     @staticmethod
     def write(program: ExportedProgram, path: Path, *, metadata: Mapping[str, Any]) -> None:
         """Save a program as IR in full precision, by way of ONNX, which keeps all shapes."""
-        openvino: Any = require("openvino", extra="openvino", purpose="OpenVINO export")
+        require("openvino", extra="openvino", purpose="OpenVINO export")
         with tempfile.TemporaryDirectory() as folder:
             between = Path(folder) / f"model{OnnxModel.suffix}"
             OnnxModel.write(program, between, metadata={})
-            converted = openvino.convert_model(between)
-            converted.set_rt_info(json.dumps(dict(metadata)), RUNTIME_INFO)
-            openvino.save_model(converted, path, compress_to_fp16=False)
+            OpenVinoModel.convert(between, path, metadata=metadata)
+
+    @staticmethod
+    def convert(source: Path, path: Path, *, metadata: Mapping[str, Any]) -> None:
+        """Save an ONNX file as IR."""
+        openvino: Any = require("openvino", extra="openvino", purpose="OpenVINO export")
+        converted = openvino.convert_model(source)
+        converted.set_rt_info(json.dumps(dict(metadata)), RUNTIME_INFO)
+        openvino.save_model(converted, path, compress_to_fp16=False)
 
     @staticmethod
     def files(path: Path) -> list[Path]:
@@ -211,14 +218,20 @@ class OpenVinoModel(ExportedModel):
         model = openvino.Core().read_model(path)
         has_metadata = model.has_rt_info(RUNTIME_INFO)
         self.metadata = json.loads(model.get_rt_info(RUNTIME_INFO).value) if has_metadata else {}
-        settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"}  # else bf16 where it can
+        self.settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"}  # else bf16
         if threads is not None:
-            settings["INFERENCE_NUM_THREADS"] = threads
-        self.compiled = openvino.compile_model(model, "CPU", settings)
+            self.settings["INFERENCE_NUM_THREADS"] = threads
+        self.model, self.core = model, openvino.Core()
+        self.compiled: dict[int, Any] = {}
 
     def __call__(self, video: Tensor) -> Tensor:
-        """Map clips to logits."""
-        return torch.from_numpy(self.compiled([video.cpu().numpy()])[LOGITS])
+        """Map clips to logits; each batch size is compiled once, with all its shapes known."""
+        if len(video) not in self.compiled:
+            if len(self.compiled) == MOST_COMPILED:
+                self.compiled.pop(next(iter(self.compiled)))
+            self.model.reshape(list(video.shape))
+            self.compiled[len(video)] = self.core.compile_model(self.model, "CPU", self.settings)
+        return torch.from_numpy(self.compiled[len(video)]([video.cpu().numpy()])[LOGITS])
 
 
 FORMATS: dict[str, type[ExportedModel]] = {

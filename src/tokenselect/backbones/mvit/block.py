@@ -10,10 +10,12 @@ from tokenselect.backbones.fast_cpu import (
     add_linear,
     apply_in_parts,
     apply_linear,
+    call_linear,
     clips_at_once,
     fill_in_parts,
     gelu_linear,
     is_cpu_inference,
+    is_traced_inference,
     is_untouched,
     tokens_at_once,
 )
@@ -145,13 +147,15 @@ class PooledAttention(nn.Module):
 
     def _pool(self, tokens: Tensor, thw: THW) -> tuple[Tensor, Tensor, Tensor]:
         """Return (b, p + t'·h'·w', heads, d) queries, and (b, p + keys, heads, d) keys, values."""
-        if is_cpu_inference(tokens) and is_untouched(*self.children()):
-            q = apply_in_parts(tokens, self.q)
+        is_fast, is_traced = is_cpu_inference(tokens), is_traced_inference()
+        if (is_fast or is_traced) and is_untouched(*self.children()):
+            apply = apply_in_parts if is_fast else call_linear
+            q = apply(tokens, self.q)
             tokens, read_thw, stride = keep_read(
                 tokens, thw=thw, kernel=self.kernel, stride=self.kv_stride
             )
-            k = self.pool_k(apply_in_parts(tokens, self.k), thw=read_thw, stride=stride)
-            v = self.pool_v(apply_in_parts(tokens, self.v), thw=read_thw, stride=stride)
+            k = self.pool_k(apply(tokens, self.k), thw=read_thw, stride=stride)
+            v = self.pool_v(apply(tokens, self.v), thw=read_thw, stride=stride)
         else:
             q = self.q(tokens)
             k, v = self.pool_k(self.k(tokens), thw=thw), self.pool_v(self.v(tokens), thw=thw)

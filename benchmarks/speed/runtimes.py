@@ -1,0 +1,86 @@
+"""Our models and torchvision's, same weights, in torch, ONNX Runtime and OpenVINO.
+
+One thread and processor time, so that a busy machine does not blur the comparison. Files are kept
+where `tokenselect --runtime` keeps its own: exporting takes longer than measuring.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.speed.timing import PAIRS, Row, build, build_torchvision, make_clips
+from tokenselect.export import OnnxModel, OpenVinoModel
+from tokenselect.export.formats import export_program
+from tokenselect.export.runtimes import cache_folder
+from tokenselect.measure.cost import count_macs
+
+PLANS = {"mvit_b16": "T0_0.6-S4_0.9", "video_swin_b": "T0_0.6"}
+
+
+def measure_runtimes(repeats: int, device: torch.device) -> list[Row]:
+    """Time one clip through each; × is over the fastest of torchvision's rows."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return [row for name in PLANS for row in compare(name, repeats, device)]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def compare(name: str, repeats: int, device: torch.device) -> list[Row]:
+    """Give a row for each model and runtime."""
+    torch.manual_seed(0)
+    theirs = build_torchvision(name, device)
+    weights = PAIRS[name][1](theirs.state_dict())
+    models: dict[tuple[str, str], nn.Module] = {("torchvision", "dense"): theirs}
+    for plan in ("dense", PLANS[name]):
+        torch.manual_seed(0)  # the selectors of a file that was kept
+        models["ours", plan] = build(name, plan, device)
+        models["ours", plan].load_state_dict(weights, strict=False)
+    clip = make_clips(models["ours", "dense"], 1, device)
+    runners = {
+        (*key, runtime): run
+        for key, model in models.items()
+        for runtime, run in open_all(name, *key, model, tuple(clip.shape)).items()
+    }
+    with torch.inference_mode():
+        gaps = {
+            key: (run(clip) - models[key[:2]](clip)).abs().max().item()
+            for key, run in runners.items()
+        }
+        rounds = [
+            {key: processor_time(run, clip) for key, run in runners.items()} for _ in range(repeats)
+        ]
+    others = [key for key in runners if key[0] == "torchvision"]
+    rows = []
+    for key in runners:
+        ratio = statistics.median(min(turn[k] for k in others) / turn[key] for turn in rounds)
+        gmacs = count_macs(models[key[:2]], *clip.shape).gmacs
+        seconds = statistics.median(turn[key] for turn in rounds)
+        rows.append({"model": name, "from": key[0], "plan": key[1], "runtime": key[2]})
+        rows[-1] |= {"CPU seconds": seconds, "× the best of torchvision's": ratio}
+        rows[-1] |= {"GMACs": gmacs, "largest gap of logits": f"{gaps[key]:.0e}"}
+    return rows
+
+
+def open_all(
+    name: str, maker: str, plan: str, model: nn.Module, shape: tuple[int, ...]
+) -> dict[str, Callable[[Tensor], Tensor]]:
+    """Open a model in every runtime, by way of one ONNX file."""
+    path = Path(cache_folder()) / f"benchmark-{maker}-{name}-{plan}-{torch.__version__}.onnx"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        OnnxModel.write(export_program(model, input_shape=shape), path, metadata={})
+    onnx, openvino = OnnxModel(path, threads=1), OpenVinoModel(path, threads=1)
+    return {"torch": model, "onnxruntime": onnx, "openvino": openvino}
+
+
+def processor_time(run: Callable[[Tensor], Tensor], clip: Tensor) -> float:
+    """Give the seconds that this process computed for."""
+    start = time.process_time()
+    run(clip)
+    return time.process_time() - start

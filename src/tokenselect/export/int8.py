@@ -1,0 +1,201 @@
+"""Exported files whose linear layers compute in 8 bits; scoring and choosing stay in float.
+
+Only the linear layers of the blocks are quantised: they hold nearly all multiply-adds. A quantised
+scorer, embedding or norm moves scores, a moved score changes a choice, and one changed choice moves
+the logits more than all rounding does (docs/export.md has the figures).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tokenselect.export.export import describe_export, export_model, find_format
+from tokenselect.export.formats import ExportedModel, OnnxModel, OpenVinoModel, ProgramModel
+from tokenselect.extras import require
+from tokenselect.plan import CHILD
+
+LINEAR = "torch.nn.modules.linear.Linear"
+CHOICES = ("aten.argmax.default", "aten.clamp_max.default")  # how a selector's indices are made
+CLIPS_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Int8Report:
+    """What 8 bits changed, on clips that were not calibrated on.
+
+    Attributes:
+        num_clips: compared.
+        agreement: share of clips with the same most likely class.
+        moved: size of the logits' change over that of the logits.
+        changed_choices: share of kept frames and regions that are others.
+        top1: share of right answers of the float file; None without labels.
+        top1_int8: of the quantised one.
+    """
+
+    num_clips: int
+    agreement: float
+    moved: float
+    changed_choices: float
+    top1: float | None = None
+    top1_int8: float | None = None
+
+    def __str__(self) -> str:
+        text = (
+            f"8 bits move the logits by {self.moved:.1%}, {self.agreement:.1%} of {self.num_clips} "
+            f"clips get the same answer, {self.changed_choices:.2%} of the choices changed"
+        )
+        if self.top1 is not None and self.top1_int8 is not None:
+            text += f"; accuracy {self.top1:.1%} before, {self.top1_int8:.1%} after"
+        return text
+
+
+def namespace_of(node: Any) -> str:
+    """Give the modules that an ONNX node comes from."""
+    return next((entry.value for entry in node.metadata_props if entry.key == "namespace"), "")
+
+
+def quantise_onnx(source: Path, target: Path, clips: Tensor) -> None:
+    """Write an ONNX file of ours again with 8-bit linear layers, calibrated on clips."""
+    onnx: Any = require("onnx", extra="onnx", purpose="8 bits")
+    tools: Any = require("onnxruntime.quantization", extra="onnx", purpose="8 bits")
+    kept = onnx.load(source)
+    layers = [
+        node.name
+        for node in kept.graph.node
+        if node.op_type == "MatMul" and LINEAR in namespace_of(node)
+        if CHILD not in namespace_of(node)
+    ]
+    if not layers:
+        raise ValueError(f"{source.name} has no linear layer in its blocks to quantise")
+
+    class Reader(tools.CalibrationDataReader):
+        def __init__(self) -> None:
+            self.clips: Iterator[Tensor] = iter(clips.split(1))
+
+        def get_next(self) -> dict[str, Any] | None:
+            clip = next(self.clips, None)
+            return None if clip is None else {"video": clip.numpy()}
+
+    tools.quantize_static(
+        str(source),
+        str(target),
+        Reader(),
+        op_types_to_quantize=["MatMul"],
+        nodes_to_quantize=layers,
+        per_channel=True,
+        activation_type=tools.QuantType.QUInt8,
+        weight_type=tools.QuantType.QInt8,
+    )
+    written = onnx.load(target)
+    del written.metadata_props[:]
+    written.metadata_props.extend(kept.metadata_props)
+    onnx.save(written, target)
+
+
+def compare_int8(
+    exact: Path,
+    quantised: Path,
+    clips: Tensor,
+    labels: Tensor | None = None,
+    *,
+    limit: float = 0.02,
+) -> Int8Report:
+    """Compare a quantised ONNX file with the one it was made from; too large a change is refused.
+
+    Args:
+        exact: the file in float.
+        quantised: the other.
+        clips: (b, 3, frames, height, width), not those of the calibration.
+        labels: (b,) class numbers.
+        limit: largest share of clips with another answer, and of changed choices.
+    """
+    logits, choices = _answer(exact, clips)
+    logits8, choices8 = _answer(quantised, clips)
+    answers, answers8 = logits.argmax(dim=1), logits8.argmax(dim=1)
+    pairs = zip(choices, choices8, strict=True)
+    changed = torch.cat([torch.zeros(0), *((a != b).flatten().float() for a, b in pairs)])
+    report = Int8Report(
+        num_clips=len(clips),
+        agreement=float((answers == answers8).float().mean()),
+        moved=float((logits - logits8).norm() / logits.norm()),
+        changed_choices=float(changed.mean()) if len(changed) else 0.0,
+        top1=None if labels is None else float((answers == labels).float().mean()),
+        top1_int8=None if labels is None else float((answers8 == labels).float().mean()),
+    )
+    if max(1 - report.agreement, report.changed_choices) > limit:
+        raise ValueError(f"{report}; the limit is {limit:.0%}: calibrate on more clips or raise it")
+    return report
+
+
+def export_int8(
+    model: nn.Module,
+    path: str | Path,
+    file_format: str | type[ExportedModel] = "onnx",
+    *,
+    clips: Tensor,
+    labels: Tensor | None = None,
+    limit: float = 0.02,
+    tell: Callable[[str], object] = id,
+) -> Int8Report:
+    """Write a model with 8-bit linear layers; the file gets its name once it has been compared.
+
+    Args:
+        model: one of ours, with whatever selectors it has.
+        path: the file.
+        file_format: "onnx" or "openvino"; both hold the same quantised graph.
+        clips: real ones; half of them calibrate, the other half is compared on.
+        labels: (b,) class numbers of the clips.
+        limit: largest share of clips with another answer, and of changed choices.
+        tell: told what takes time.
+    """
+    path, kind = Path(path), find_format(file_format)
+    if kind is ProgramModel:
+        raise ValueError("8 bits are for the formats onnx and openvino, got torch")
+    if len(clips) < 2:
+        raise ValueError(f"8 bits need at least 2 clips to calibrate and compare, got {len(clips)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        exact, quantised = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
+        export_model(model, exact, OnnxModel, tell=tell)
+        tell(f"calibrating on {len(clips[::2])} clips")
+        quantise_onnx(exact, quantised, clips[::2])
+        tell(f"comparing on {len(clips[1::2])} clips")
+        known = None if labels is None else labels[1::2]
+        report = compare_int8(exact, quantised, clips[1::2], known, limit=limit)
+        finished = Path(folder) / path.name
+        if kind is OpenVinoModel:
+            OpenVinoModel.convert(quantised, finished, metadata=describe_export(model))
+        else:
+            finished = quantised
+        for file, own in zip(kind.files(path)[::-1], kind.files(finished)[::-1], strict=True):
+            os.replace(own, file)  # the named one last
+    return report
+
+
+def _answer(path: Path, clips: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Run an ONNX file: logits, and the indices that each selector kept."""
+    onnx: Any = require("onnx", extra="onnx", purpose="8 bits")
+    runtime: Any = require("onnxruntime", extra="onnx", purpose="8 bits")
+    model = onnx.load(path)
+    for node in model.graph.node:
+        if CHILD in namespace_of(node) and namespace_of(node).endswith(CHOICES):
+            kind = onnx.TensorProto.INT64
+            model.graph.output.append(
+                onnx.helper.make_tensor_value_info(node.output[0], kind, None)
+            )
+    session = runtime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    parts = [session.run(None, {"video": c.numpy()}) for c in clips.split(CLIPS_AT_ONCE)]
+    logits, *choices = (
+        torch.cat([torch.from_numpy(p) for p in part]) for part in zip(*parts, strict=True)
+    )
+    return logits, choices
