@@ -26,6 +26,9 @@ def holding(place: Path) -> Iterator[None]:
     lock, owner = (place.with_name(f".{place.name}.{end}") for end in ("lock", "owner"))
     try:
         held = FileLock(lock).acquire(timeout=0)
+        while not lock.exists():  # its last holder has just removed it: another could lock it anew
+            held.lock.release()
+            held = FileLock(lock).acquire(timeout=0)
     except Timeout:
         who = owner.read_text() if owner.exists() else "another process"
         raise InUseError(f"{place} is being written by {who}: wait for it, or stop it") from None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -101,16 +102,43 @@ def _load_checkpoint(
             f"{source} holds weights but not what builds their model: load_model(NAME, "
             f"weights={str(source)!r}), or --model NAME --weights {source}"
         )
-    count, names = described["num_classes"], metadata.pop("class_names", None)
+    try:
+        model, info = _build_described(str(source), weights, metadata, described, method, size)
+        return select(model, described.get("plan") if plan is None else plan, info)
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        if str(source) in str(error):
+            raise
+        raise ValueError(f"{source} cannot be loaded: {error!r}") from error
+
+
+def _build_described(
+    source: str,
+    weights: Mapping[str, Tensor],
+    metadata: dict[str, Any],
+    described: Mapping[str, Any],
+    method: str | None,
+    size: Size | None,
+) -> tuple[nn.Module, ModelInfo]:
+    """Build the dense model that a file describes, fill it, and say what belongs to it."""
+    count, names = described["num_classes"], metadata.pop("class_names", None) or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{source} has class names that are no texts: {str(names)[:80]}")
     if names and len(names) != count:
         raise ValueError(f"{source} has {len(names)} class names for {count} classes")
     if "licence" in metadata:  # as 0.1 wrote it
         metadata["license"] = metadata.pop("licence")
     model = rebuild(described, size=size)
     trained = {key: value for key, value in weights.items() if key.startswith(SELECTORS)}
-    check_finite(trained, str(source))
+    check_finite(trained, source)
     backbone = {key: value for key, value in weights.items() if key not in trained}
-    if load_weights(model, backbone, title=str(source)).initial:
+    if load_weights(model, backbone, title=source).initial:
         raise ValueError(f"{source} has no classifier of the {count} classes that it names")
     info = ModelInfo(
         described["name"],
@@ -120,7 +148,7 @@ def _load_checkpoint(
         selection=_read_selection(described, method),
         trained=trained,
     )
-    return select(model, described.get("plan") if plan is None else plan, info)
+    return model, info
 
 
 def _read_selection(described: Mapping[str, Any], method: str | None) -> dict[str, Any]:
@@ -218,6 +246,10 @@ def save_model(
     text = {name: json.dumps(value) for name, value in known.items()}
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")
     tensors = {n: value.detach().cpu().contiguous() for n, value in model.state_dict().items()}
-    save_file(tensors, unfinished, metadata=text)
-    os.replace(unfinished, file)
+    try:
+        save_file(tensors, unfinished, metadata=text)
+        os.replace(unfinished, file)
+    except (OSError, SafetensorError) as error:
+        unfinished.unlink(missing_ok=True)
+        raise OSError(f"{file} could not be written: {error}") from error
     return file

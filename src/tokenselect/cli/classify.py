@@ -14,6 +14,7 @@ from tokenselect.cli.options import TORCH, ModelOptions, RuntimeOptions
 from tokenselect.cli.terminal import counting
 from tokenselect.data import parse_views
 from tokenselect.data.frame_folder import walk_videos
+from tokenselect.data.labels import read_text_lines
 from tokenselect.inference.bulk import Reading, on_ray, on_this_machine
 from tokenselect.inference.rows import Summary, classify_videos
 
@@ -77,7 +78,7 @@ def find_files(words: list[str]) -> list[str]:
     for word in words:
         path = Path(word)
         if path.suffix == ".txt" and path.is_file():
-            found += [line.strip() for line in path.read_text().splitlines() if line.strip()]
+            found += [line for _, line in read_text_lines(path)]
         elif path.is_dir():
             found += walk_videos(path)
         elif path.is_file():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ class Journal:
         self.rows[row.video] = row
 
     def _append(self, values: Mapping[str, Any]) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
+        with naming(self.path, "be written"), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
 
     def _read(self) -> None:
@@ -132,13 +133,25 @@ class Journal:
         whole = text[: text.rfind(b"\n") + 1]
         if whole != text:
             self.path.write_bytes(whole)
-        lines = [json.loads(line) for line in whole.splitlines()]
-        if not lines:
+        with naming(self.path, "be read"):
+            lines = [json.loads(line) for line in whole.splitlines()]
+            made_with = [lines[0]["settings"]] if lines else []
+            self.rows = {values["video"]: Row.from_dict(values) for values in lines[1:]}
+        if not made_with:
             self._append({"settings": self.settings})
-            return
-        check_settings(self.path, lines[0]["settings"], self.settings)
-        for values in lines[1:]:
-            self.rows[values["video"]] = Row.from_dict(values)
+        for settings in made_with:
+            check_settings(self.path, settings, self.settings)
+
+
+@contextmanager
+def naming(path: Path, what: str) -> Iterator[None]:
+    """Name the file in what goes wrong: the disk is full, or someone has edited it."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"{path} could not {what}: {error.strerror or error}") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} could not {what}: {error!r}; delete it, or mend it") from error
 
 
 def check_settings(path: Path, made_with: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
@@ -166,32 +179,37 @@ def write_rows(path: Path, rows: Sequence[Row], *, settings: Mapping[str, Any]) 
     """Write rows and what made them, whole or not at all."""
     unfinished = path.with_name(f".{os.getpid()}.{path.name}")
     values = [row.to_dict() for row in rows]
-    if path.suffix == ".parquet":
-        pyarrow, parquet = _pyarrow()
-        schema = _schema(pyarrow).with_metadata({"tokenselect": json.dumps(dict(settings))})
-        parquet.write_table(pyarrow.Table.from_pylist(values, schema=schema), unfinished)
-    else:
-        settings_file(path).write_text(json.dumps(dict(settings), indent=2) + "\n")
-        with unfinished.open("w", encoding="utf-8", newline="") as file:
-            (_write_csv if path.suffix == ".csv" else _write_lines)(file, values)
-    os.replace(unfinished, path)
+    try:
+        with naming(path, "be written"):
+            if path.suffix == ".parquet":
+                pyarrow, parquet = _pyarrow()
+                schema = _schema(pyarrow).with_metadata({"tokenselect": json.dumps(dict(settings))})
+                parquet.write_table(pyarrow.Table.from_pylist(values, schema=schema), unfinished)
+            else:
+                unfinished.write_text(json.dumps(dict(settings), indent=2) + "\n")
+                os.replace(unfinished, settings_file(path))
+                with unfinished.open("w", encoding="utf-8", newline="") as file:
+                    (_write_csv if path.suffix == ".csv" else _write_lines)(file, values)
+            os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def read_rows(path: Path, settings: Mapping[str, Any]) -> list[Row]:
     """Read what `write_rows` wrote with the same settings."""
-    if path.suffix == ".parquet":
-        _, parquet = _pyarrow()
-        table = parquet.read_table(path)
-        check_settings(
-            path, json.loads((table.schema.metadata or {}).get(b"tokenselect", b"{}")), settings
-        )
-        return [Row.from_dict(values) for values in table.to_pylist()]
-    beside = settings_file(path)
-    check_settings(path, json.loads(beside.read_text()) if beside.exists() else {}, settings)
-    with path.open(encoding="utf-8", newline="") as file:
-        return [
-            Row.from_dict(v) for v in (_read_csv if path.suffix == ".csv" else _read_lines)(file)
-        ]
+    with naming(path, "be read"):
+        if path.suffix == ".parquet":
+            table = _pyarrow()[1].read_table(path)
+            made_with = json.loads((table.schema.metadata or {}).get(b"tokenselect", b"{}"))
+            rows = table.to_pylist()
+        else:
+            beside = settings_file(path)
+            made_with = json.loads(beside.read_text()) if beside.exists() else {}
+            with path.open(encoding="utf-8", newline="") as file:
+                rows = (_read_csv if path.suffix == ".csv" else _read_lines)(file)
+        found = [Row.from_dict(values) for values in rows]
+    check_settings(path, made_with, settings)
+    return found
 
 
 def _write_lines(file: Any, values: Iterable[Mapping[str, Any]]) -> None:

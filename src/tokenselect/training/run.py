@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tokenselect.locking import holding
 from tokenselect.threads import set_threads
 from tokenselect.training.build import Changes, build_trainer, lr_schedule
 from tokenselect.training.checkpoint import Checkpoint, find_newest, list_checkpoints
-from tokenselect.training.distributed import joined_processes, wait_for_all
+from tokenselect.training.distributed import Processes, joined_processes, wait_for_all
 from tokenselect.training.loop import Trainer
 from tokenselect.training.recipe import Recipe, recipe_from_dict
 
@@ -43,7 +45,7 @@ def train(
         Figures of the last validation; none if the run was finished before.
     """
     folder = recipe.folder
-    with joined_processes(recipe.device) as processes:
+    with joined_processes(recipe.device) as processes, hold_run(folder, processes):
         if list_checkpoints(folder) and not resume:
             raise FileExistsError(
                 f"{folder} holds a run already: continue it with --resume, or give this "
@@ -69,6 +71,11 @@ def train(
                 *(trainer.step, trainer.total_steps, folder / "recipe.yaml"),
             )
             raise
+
+
+def hold_run(folder: Path, processes: Processes) -> AbstractContextManager[None]:
+    """Keep other runs out of the folder; of several processes of one run, the main one does it."""
+    return holding(folder) if processes.is_main else nullcontext()
 
 
 def write_recipe(recipe: Recipe, folder: Path) -> None:

@@ -196,6 +196,8 @@ def check_container(path: Path, *, name: str, limits: Limits) -> None:
             if not container.streams.video:
                 raise VideoError(name, "has no video stream")
             for stream in container.streams.video:
+                if stream.codec_context is None:  # an unknown codec: `open_video` says so
+                    continue
                 if (pixels := stream.width * stream.height) > limits.max_pixels:
                     raise VideoError(
                         name,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import collections
 import json
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
@@ -118,9 +119,10 @@ def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     The file's kind is told from its first bytes; only safetensors hold metadata.
     """
     file = find_checkpoint(path)
-    if not is_safetensors(file):
-        return unwrap(_load_pickled(file)), {}
-    return unwrap(load_file(file)), read_metadata(file)
+    with _naming(file):
+        if not is_safetensors(file):
+            return unwrap(_load_pickled(file)), {}
+        return unwrap(load_file(file)), read_metadata(file)
 
 
 def read_metadata(path: str | Path) -> dict[str, Any]:
@@ -128,9 +130,23 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
     file = find_checkpoint(path)
     if not is_safetensors(file):
         return {}
-    with safe_open(file, framework="pt") as opened:
+    with _naming(file), safe_open(file, framework="pt") as opened:
         text = opened.metadata() or {}
     return {name: _parse(value) for name, value in text.items()}
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Name the file in whatever a damaged one makes its reader raise."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:  # a damaged pickle can raise anything
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise ValueError(
+            f"{file} is neither a safetensors nor a torch file, or damaged: {lines[0]}"
+        ) from error
 
 
 def is_safetensors(file: Path) -> bool:
@@ -179,12 +195,8 @@ def _load_pickled(file: Path) -> Any:
     try:
         with file.open("rb") as opened:  # torch would go by the name
             return torch.load(opened, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        pass
-    try:
+    except pickle.UnpicklingError:  # it holds more than tensors
         return load_tensors(file)
-    except (pickle.UnpicklingError, EOFError, RuntimeError, AttributeError, TypeError) as error:
-        raise ValueError(f"{file} is neither a safetensors nor a torch file: {error}") from error
 
 
 def _parse(text: str) -> Any:
