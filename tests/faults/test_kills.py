@@ -1,0 +1,30 @@
+"""Commands that are ended at any moment and run again leave what untouched ones leave."""
+
+import pytest
+
+from benchmarks.faults.isolation import Tally
+from benchmarks.faults.kills import end_command, make_commands
+from tests.faults.conftest import SEED
+
+
+@pytest.fixture(scope="module")
+def commands(bench):
+    made = make_commands(bench.folder / "commands", bench.checkpoint)
+    return {command.name: command for command in made}
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("train", "killed"),
+        ("train", "full disk"),
+        ("classify", "killed"),
+        ("classify", "Ctrl+C"),
+        ("classify", "full disk"),
+        ("teach", "full disk"),
+    ],
+)
+def test_an_ended_command_goes_on_and_loses_nothing(commands, tmp_path, holds, name, how):
+    tally = Tally([])
+    end_command(commands[name], tmp_path, how=how, times=2, seed=SEED, tally=tally)
+    holds(tally, at_least=1)
