@@ -2,13 +2,17 @@ import json
 
 import pytest
 import torch
+from rich.console import Console
 
 from tokenselect import checkpoints, weights
 from tokenselect.checkpoints.files import EMBEDDED
 from tokenselect.cli.main import main
 from tokenselect.cli.options import ModelOptions, join_words
+from tokenselect.cli.predict import print_list
 from tokenselect.data import write_video
+from tokenselect.data.sources import FoundVideo
 from tokenselect.data.synthetic import SyntheticActions
+from tokenselect.inference.predict import Answer, Moment, Timeline
 
 
 @pytest.mark.slow
@@ -136,3 +140,15 @@ def test_a_whole_video_is_one_clip_of_which_as_many_frames_stay(tmp_path, capsys
     with pytest.raises(SystemExit):
         main([*asked, "--plan", "dense"])
     assert "needs a plan that drops frames" in capsys.readouterr().err
+
+
+def test_many_videos_show_what_was_asked_for_and_whole_names(capsys):
+    name = "a_very_long_folder/" * 4 + "clip"
+    moments = [Moment(5.0 * n, 5.0 * n + 5, torch.eye(3)[n]) for n in range(2)]
+    answers = [
+        Answer(FoundVideo(f"{name}-{n}.mp4", open=None), Timeline(moments, 10.0)) for n in range(4)
+    ]
+    print_list(Console(width=80), {0: "jump", 1: "run", 2: "sit"}, answers, top=2)
+    printed = capsys.readouterr().out
+    assert "…" not in printed and printed.count("run") == 8 and printed.count("jump") == 8
+    assert "0:00.0–0:05.0" in printed and "0:05.0–0:10.0" in printed

@@ -3,6 +3,7 @@
 import torch
 
 from tokenselect.data.clips import View
+from tokenselect.measure.cost import Timing
 from tokenselect.visualization.explanation import (
     ClipStory,
     Explanation,
@@ -35,7 +36,7 @@ def make_explanation(*, name="clip.mp4", notes=()):
         torch.tensor([0.2, 0.5, 0.3]),
         [],
         [Layer("embedding, head", 0.1), Layer("block 0", 0.5, (3, 4, 6)), Layer("block 1", 0.5)],
-        20.0,
+        Timing([20.0, 21.0, 19.5]),
     )
     selected = PlanStory(
         "T0=2-S1=2x3",
@@ -48,6 +49,7 @@ def make_explanation(*, name="clip.mp4", notes=()):
             Layer("S1", 0.002),
             Layer("block 1", 0.1, (2, 2, 3)),
         ],
-        12.0,
+        Timing([12.0, 12.5, 11.5]),
+        "motion",
     )
     return Explanation("made", ["a", "b", "c"], clip, [dense, selected], list(notes))

@@ -17,6 +17,7 @@ from tokenselect.inference.calibrate import (
     calibrate_model,
     find_results,
 )
+from tokenselect.measure.cost import NOISY, are_told_apart
 
 
 def calibrate(
@@ -106,11 +107,22 @@ def print_table(
         console.print("No recorded results: plans that keep more tokens come first.")
     else:
         console.print(f"≈ estimated from the results of {escape(recorded.source)}.")
+    noisy = [plan.plan for plan in found.proposals if is_noisy(plan, found.dense)]
+    if noisy:
+        console.print(f"{', '.join(noisy)}: {NOISY}", markup=False)
     best = found.proposals[0].plan
     line = f'tokenselect.create_model("{name}", plan="{best}")'
     if checkpoint is not None:
         line = f"tokenselect predict VIDEO --checkpoint {checkpoint} --plan {best}"
     print(line)
+
+
+def is_noisy(proposal: Proposal, dense: Proposal) -> bool:
+    """Tell whether a plan's time cannot be told from the dense model's."""
+    timed, other = proposal.milliseconds, dense.milliseconds
+    if timed is None or other is None or proposal.plan == dense.plan:
+        return False
+    return not are_told_apart(timed, other)
 
 
 def row_of(proposal: Proposal) -> list[str]:

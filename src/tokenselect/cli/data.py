@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from tokenselect.cli.terminal import counting, print_json
 from tokenselect.data.annotations import TableLayout, read_annotations
@@ -137,7 +137,7 @@ def show_report(dataset: str, report: dict[str, Any], problems: list[Problem]) -
     for note in report["notes"]:
         console.print(f"note: {escape(note)}", soft_wrap=True)
     if problems:
-        details = Table("problem", "video", "what", title="problems")
+        details = Table("problem", Column("video", overflow="fold"), "what", title="problems")
         for problem in problems[:SHOWN]:
             details.add_row(
                 *(escape(escape_unprintable(text)) for text in (problem[1], problem[0], problem[2]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from torch import nn
 
 from tokenselect.checkpoints import info_of, method_of, plan_of, remarks_of
@@ -26,7 +26,7 @@ from tokenselect.inference.predict import (
 )
 from tokenselect.measure.cost import NOISY, are_told_apart
 
-DETAILED = 3  # up to so many videos get a table each
+DETAILED, TOP = 3, 5  # up to so many videos get a table each, of so many classes
 
 
 def predict(
@@ -39,7 +39,7 @@ def predict(
     step: float | None = None,
     whole: bool = False,
     seconds: float = 4.0,
-    top: int = 5,
+    top: int | None = None,
     repeats: int = 3,
     json: bool = False,
 ) -> None:
@@ -55,11 +55,11 @@ def predict(
         step: seconds from one window to the next; half a window if not given.
         whole: take each video as one long clip, too: the T site chooses among all its frames.
         seconds: to record of a camera.
-        top: how many classes to show.
+        top: how many classes to show; 5 if not given, of many videos 1.
         repeats: timed forwards, with selection and without in turns; 0 for no timing.
         json: print JSON instead of tables.
     """
-    if top < 1:
+    if top is not None and top < 1:
         raise ValueError(f"top must be at least 1, got {top}")
     clips, crops = parse_views(views)
     with telling("loading the model") as tell:
@@ -80,7 +80,7 @@ def predict(
         tell("timing with selection and without")
         costs = cost_of(loaded, repeats=repeats, open_run=open_run)
     if json:
-        print_json(describe(loaded, answers, costs, views=views, top=top))
+        print_json(describe(loaded, answers, costs, views=views, top=top or TOP))
     else:
         print_tables(loaded, answers, costs, views=views, top=top)
     if any(answer.error is not None for answer in answers):
@@ -112,15 +112,15 @@ def describe(
 
 
 def print_tables(
-    model: nn.Module, answers: list[Answer], costs: Costs, *, views: str, top: int
+    model: nn.Module, answers: list[Answer], costs: Costs, *, views: str, top: int | None
 ) -> None:
     """Print the answers, then the costs."""
     console, id2label = Console(), info_of(model).id2label
     if len(answers) <= DETAILED:
         for answer in answers:
-            print_answer(console, id2label, answer, top=top)
+            print_answer(console, id2label, answer, top=top or TOP)
     else:
-        print_list(console, id2label, answers)
+        print_list(console, id2label, answers, top=top or 1)
     if any(answer.whole is not None for answer in answers):
         clips, crops = parse_views(views)
         console.print(whole_table(id2label, answers, gmacs=clips * crops * costs.gmacs))
@@ -157,20 +157,33 @@ def print_answer(
     console.print(line)
 
 
-def print_list(console: Console, id2label: Mapping[int, str], answers: list[Answer]) -> None:
-    """Print one row a video."""
-    table = Table("video", "label", "probability")
-    table.columns[2].justify = "right"
-    if any(answer.video.label is not None for answer in answers):
-        table.add_column("shows")
+def print_list(
+    console: Console, id2label: Mapping[int, str], answers: list[Answer], *, top: int
+) -> None:
+    """Print one row a video, with its time line if it has several windows."""
+    table = Table(Column("video", overflow="fold"), "label", Column("probability", justify="right"))
+    has_truth = any(answer.video.label is not None for answer in answers)
+    is_long = any(answer.timeline and len(answer.timeline.moments) > 1 for answer in answers)
+    for name in ["shows"] * has_truth + ["time line"] * is_long:
+        table.add_column(name)
     for answer in answers:
         name = escape(answer.video.name)
         if answer.timeline is None:
             table.add_row(name, f"[red]{escape(answer.error or '')}[/]", "")
             continue
-        ((number, probability),) = answer.timeline.whole.top(1)
-        row = [name, escape(id2label[number]), f"{probability:.1%}"]
-        table.add_row(*row, *([escape(answer.video.label)] if answer.video.label else []))
+        best = answer.timeline.whole.top(top)
+        stretches = answer.timeline.stretches() if len(answer.timeline.moments) > 1 else []
+        line = [
+            f"{clock(part.start)}–{clock(part.end)} {escape(id2label[part.top(1)[0][0]])}"
+            for part in stretches
+        ]
+        table.add_row(
+            name,
+            "\n".join(escape(id2label[number]) for number, _ in best),
+            "\n".join(f"{probability:.1%}" for _, probability in best),
+            *[escape(answer.video.label or "")] * has_truth,
+            *["\n".join(line)] * is_long,
+        )
     console.print(table)
 
 

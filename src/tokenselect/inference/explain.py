@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from tokenselect.checkpoints import info_of, plan_of, remarks_of, with_plan
+from tokenselect.checkpoints import info_of, method_of, plan_of, remarks_of, with_plan
 from tokenselect.checkpoints.model import DEFAULT_PLAN
 from tokenselect.data import FrameSource
 from tokenselect.data.clips import ClipRule
@@ -19,7 +19,7 @@ from tokenselect.inference.predict import find_doubt
 from tokenselect.inference.preprocessor import Video, open_frames
 from tokenselect.insertion import adapter_of, record_selections, selectors_of, watch_grids
 from tokenselect.measure.accuracy import Runner
-from tokenselect.measure.cost import layer_costs, time_forwards
+from tokenselect.measure.cost import NOISY, Timing, are_told_apart, layer_costs, time_forwards
 from tokenselect.ops.anchors import Pair, corners_of, default_stride
 from tokenselect.plan import THW, SelectionPlan
 from tokenselect.selectors import RegionSelector, Selection, Selector
@@ -243,6 +243,8 @@ def explain_video(
         for model, recording in zip(models, recordings, strict=True)
     ]
     notes = list(dict.fromkeys(remark for model in models for remark in remarks_of(model)))
+    if noisy := find_noisy(latency):
+        notes.append(f"{', '.join(noisy)}: {NOISY}")
     names = info.class_names
     if doubt := find_doubt(first, frames):
         notes.insert(0, f"{name} {doubt}")
@@ -264,13 +266,21 @@ def choose_frames(
     return rule.sample(first, stop)[0]
 
 
+def find_noisy(latency: dict[str, Timing]) -> list[str]:
+    """List the plans whose time cannot be told from the first one's."""
+    if not latency:
+        return []
+    first, *others = latency
+    return [plan for plan in others if not are_told_apart(latency[first], latency[plan])]
+
+
 def tell_plan(
     model: nn.Module,
     recording: Recording,
     clip: ClipStory,
     *,
     layers: list[Layer],
-    milliseconds: float | None,
+    milliseconds: Timing | None,
 ) -> PlanStory:
     """Put together what one plan did to the clip."""
     traces = trace_sites(recording.selections, thw=recording.thw, strides=block_strides(model))
@@ -300,4 +310,5 @@ def tell_plan(
         sites=sites,
         layers=layers,
         milliseconds=milliseconds,
+        method=method_of(model) if plan_of(model) else None,
     )

@@ -77,12 +77,18 @@ class Timing(float):
         """Give the same runs in another unit."""
         return Timing(factor * value for value in self.samples)
 
-    def __str__(self) -> str:
-        """Write the median and half the range of the middle half of the runs."""
+    @property
+    def spread(self) -> float | None:
+        """Half the range of the middle half of the runs; None of a single one."""
         if len(self.samples) < 2:
-            return f"{float(self):.4g}"
+            return None
         low, _, high = statistics.quantiles(self.samples, n=4, method="inclusive")
-        return f"{float(self):.4g} ± {(high - low) / 2:.2g}"
+        return (high - low) / 2
+
+    def __str__(self) -> str:
+        """Write the median and the spread."""
+        spread = "" if self.spread is None else f" ± {self.spread:.2g}"
+        return f"{float(self):.4g}{spread}"
 
 
 def are_told_apart(first: Timing, second: Timing) -> bool:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from tokenselect.data.clips import View
-from tokenselect.measure.cost import Layer
+from tokenselect.measure.cost import Layer, Timing
 from tokenselect.plan import THW
 from tokenselect.visualization.tracing import KeptPixels, to_pixels
 
@@ -63,7 +63,8 @@ class PlanStory:
     probabilities: Tensor  # (classes,)
     sites: list[SiteStory]  # in the order they ran
     layers: list[Layer]  # costs in the order they ran; they add up to the whole
-    milliseconds: float | None = None  # of one forward; None where it was not measured
+    milliseconds: Timing | None = None  # of one forward; None where it was not measured
+    method: str | None = None  # that selected; None of a dense model
 
     @property
     def gmacs(self) -> float:

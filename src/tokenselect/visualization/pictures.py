@@ -96,9 +96,9 @@ def _heading(explanation: Explanation, plan: PlanStory) -> list[str]:
     if dense.plan != plan.plan:
         cost += f" instead of {dense.gmacs:.3g}"
     if plan.milliseconds is not None:
-        cost += f", {plan.milliseconds:.0f} ms"
+        cost += f", {plan.milliseconds} ms"
         if dense.milliseconds is not None and dense.plan != plan.plan:
-            cost += f" instead of {dense.milliseconds:.0f}"
+            cost += f" instead of {dense.milliseconds}"
     share = explanation.kept(plan).share
     answer = f"{explanation.class_names[label]} ({probability:.0%})"
     lines = [

@@ -165,7 +165,9 @@ class ShownPlan(BaseModel):
 
     plan: str
     gmacs: float
+    method: str | None = Field(description="that selected; null of the dense model")
     milliseconds: float | None
+    spread: float | None = Field(description="of the milliseconds; null where there is one run")
     share: float = Field(description="of the pixels that reach the end")
     top: list[Guess]
     layers: list[ShownLayer]

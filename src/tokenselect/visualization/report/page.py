@@ -51,7 +51,9 @@ def _plan(explanation: Explanation, plan: PlanStory) -> dict[str, Any]:
     return {
         "plan": plan.plan,
         "gmacs": plan.gmacs,
+        "method": plan.method,
         "milliseconds": plan.milliseconds,
+        "spread": None if plan.milliseconds is None else plan.milliseconds.spread,
         "share": explanation.kept(plan).share,
         "top": [
             {"label": explanation.class_names[number], "probability": probability}

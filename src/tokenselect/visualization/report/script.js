@@ -16,6 +16,7 @@ const at = (id) => document.getElementById(id);
 const percent = (share, digits = 0) => (100 * share).toFixed(digits) + " %";
 const amount = (value) => (value >= 100 ? value.toFixed(0) : value.toPrecision(3));
 const small = (value) => (value > 0 && value < 0.00005 ? "< 0.0001" : value.toFixed(4));
+const timed = ({ milliseconds, spread }) => amount(milliseconds) + (spread ? ` ± ${spread.toPrecision(2)}` : "");
 const shape = (thw) => thw.join(" × ");
 
 let listening = null; // lets go of the story on the page
@@ -77,9 +78,10 @@ function showStory(story, before = null) {
     const against = plan === reference ? "" : ` of ${amount(reference.gmacs)}`;
     rows.push(["GMACs", amount(plan.gmacs) + against]);
     if (plan.milliseconds !== null) {
-      const dense = plan === reference ? "" : ` of ${amount(reference.milliseconds)}`;
-      rows.push(["ms", amount(plan.milliseconds) + dense]);
+      const dense = plan === reference ? "" : ` of ${timed(reference)}`;
+      rows.push(["ms", timed(plan) + dense]);
     }
+    if (plan.method) rows.push(["method", plan.method]);
     rows.push(["pixels that reach the end", percent(plan.share)]);
     at("figures").replaceChildren(
       ...rows.map(([name, value]) => make("div", {}, make("dt", { text: name }), make("dd", { text: value }))));
@@ -173,13 +175,13 @@ function showStory(story, before = null) {
   }
 
   function drawTable() {
-    const head = make("tr", {}, ...["plan", "answer", "", "GMACs", "ms", "pixels kept"].map((text) => make("th", { text, scope: "col" })));
+    const head = make("tr", {}, ...["plan", "method", "answer", "", "GMACs", "ms", "pixels kept"].map((text) => make("th", { text, scope: "col" })));
     const rows = plans.map((plan, index) => {
       const button = make("button", { type: "button", text: plan.plan });
       button.addEventListener("click", () => choose(index));
       return make("tr", { class: index === state.plan ? "chosen" : "" }, make("td", {}, button),
-        make("td", { text: plan.top[0].label }), make("td", { text: percent(plan.top[0].probability, 1) }),
-        make("td", { text: amount(plan.gmacs) }), make("td", { text: plan.milliseconds === null ? "–" : amount(plan.milliseconds) }),
+        make("td", { text: plan.method ?? "–" }), make("td", { text: plan.top[0].label }), make("td", { text: percent(plan.top[0].probability, 1) }),
+        make("td", { text: amount(plan.gmacs) }), make("td", { text: plan.milliseconds === null ? "–" : timed(plan) }),
         make("td", { text: percent(plan.share) }));
     });
     at("table").replaceChildren(make("thead", {}, head), make("tbody", {}, ...rows));
