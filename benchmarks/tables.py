@@ -21,6 +21,7 @@ from tokenselect.comparison.compare import run_comparison
 from tokenselect.comparison.lines import Line, read_lines
 from tokenselect.comparison.planning import Comparison
 from tokenselect.comparison.trials import Trial
+from tokenselect.inference.memory import keep_freed_memory
 from tokenselect.training.data import PARTS
 from tokenselect.training.recipe import Recipe, read_recipe
 
@@ -53,10 +54,11 @@ def main() -> None:
     parser.add_argument("--root", help="folder of the videos")
     parser.add_argument("--dense", help="weights to start from; the dense run's last if not given")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=2, help="processes; 0 starts none")
     parser.add_argument("--repeats", type=int, default=15, help="of the timing; 0 leaves it out")
     parser.add_argument("--work", type=Path, default=Path("runs/tables"))
     settings = parser.parse_args()
+    keep_freed_memory()
     recipe = choose_recipe(settings)
     for table in settings.tables:
         fill(table, recipe, settings)
