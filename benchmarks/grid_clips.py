@@ -12,7 +12,7 @@ of Cooke et al. 2006, whose word alignments give the times. OUT takes
 - `cut_WORD.tsv`: windows of 39 frames cut at random times around a word, four of each training
   sentence and one of each other;
 - `words_front.tsv` and `words_back.tsv`: the first four and the last four words of the sentences,
-  each trimmed to 15 frames, to pretrain on without having seen the words that are asked for.
+  each trimmed to 15 frames, to pretrain on (`benchmarks.grid_dense`).
 """
 
 import argparse
@@ -27,7 +27,7 @@ from tokenselect.data.transforms import crop
 
 WORDS = ("verb", "colour", "preposition", "letter", "digit", "adverb")
 ASKED = ("verb", "colour", "digit", "adverb")  # those with enough sentences a class
-START = {"verb": "back", "colour": "back", "digit": "front", "adverb": "front"}  # has not seen it
+START = {"verb": "front", "colour": "front", "digit": "back", "adverb": "front"}
 MOUTH = (31, 26, 64, 64)  # top, left, height, width
 FRAMES = 75
 WINDOW = 39

@@ -51,11 +51,10 @@ def test_every_window_holds_its_word(made):
     assert len({row["start"] for row in rows}) > 1
 
 
-@pytest.mark.parametrize("asked", grid_clips.ASKED)
-def test_the_words_to_pretrain_on_leave_out_the_one_that_is_asked_for(made, asked):
-    rows = read(made / f"words_{grid_clips.START[asked]}.tsv")
-    words = {row["word"].split()[0] for row in rows}
-    assert asked not in words and len(words) == 4
+@pytest.mark.parametrize(("name", "left_out"), [("front", "adverb"), ("back", "verb")])
+def test_the_words_to_pretrain_on_are_four_of_six(made, name, left_out):
+    words = {row["word"].split()[0] for row in read(made / f"words_{name}.tsv")}
+    assert left_out not in words and len(words) == 4
 
 
 @pytest.mark.parametrize("name", ["grid_words", "grid_mvit_dense", "grid_cut_mvit_dense"])
