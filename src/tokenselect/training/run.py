@@ -110,7 +110,8 @@ def check_resumed(recipe: Recipe, found: Checkpoint) -> list[str]:
         raise ValueError(f"{found.folder} holds no recipe: it cannot be resumed")
     before = flatten(recipe_from_dict(found.metadata["recipe"]).to_dict())
     now = flatten(recipe.to_dict())
-    changed = [key for key in now if now[key] != before.get(key) and key not in FREE]
+    free = (*FREE, "model.method", "model.scorer") if recipe.model.plan == "dense" else FREE
+    changed = [key for key in now if now[key] != before.get(key) and key not in free]
     for key in changed:
         if key in FIXED:
             raise ValueError(
