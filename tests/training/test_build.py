@@ -79,6 +79,11 @@ def test_another_plan_on_resume_is_refused_by_its_key(tmp_path):
     assert sorted(path.name for path in (tmp_path / "small").iterdir()) == before
 
 
+def test_a_dense_run_is_resumed_whatever_its_recipe_says_of_selectors(tmp_path):
+    train(small_recipe(tmp_path, model={"scorer": "paper"}))
+    assert train(small_recipe(tmp_path, model={"scorer": "taught"}), resume=True) == {}
+
+
 def test_a_changed_schedule_is_told_on_resume_and_a_changed_place_is_not(tmp_path, caplog):
     train(small_recipe(tmp_path))
     longer = SMALL["schedule"] | {"epochs": 2}

@@ -193,8 +193,11 @@ def find_scorer(state: Mapping[str, Tensor]) -> str:
     """Tell from the names of weights which scorer they are of, or the default for dense ones."""
     if any(map(is_scorer, state)):
         return "released"
-    is_papers = any(".scoring.network.local." in name for name in state)
-    return "paper" if is_papers else DEFAULT_SCORER
+    names = " ".join(state)
+    if ".scoring.network.local." in names:
+        return "paper"
+    is_older = ".scoring.network." in names and ".scoring.evenness" not in names
+    return "from-uniform" if is_older else DEFAULT_SCORER
 
 
 def _named_info(model: nn.Module, *, notes: tuple[str, ...] = (), **selection: str) -> ModelInfo:

@@ -82,13 +82,7 @@ def run_comparison(
 def time_rows(
     rows: Sequence[ComparisonRow], cells: Cells, *, repeats: int = 15
 ) -> list[ComparisonRow]:
-    """Fill in the milliseconds of a clip alone; not for the oracle, who is told what to keep.
-
-    Args:
-        rows: those without a result are left out.
-        cells: to find the trained models.
-        repeats: rounds; the median of them counts.
-    """
+    """Fill in the milliseconds of a clip alone; not for the oracle, who is told what to keep."""
     device = default_device()
     tasks: dict[str, Callable[[], object]] = {}
     for number, row in enumerate(rows):

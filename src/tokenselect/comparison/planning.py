@@ -30,6 +30,7 @@ from tokenselect.training.recipe import (
     DataRecipe,
     ModelRecipe,
     Recipe,
+    ScheduleRecipe,
     recipe_from_dict,
 )
 from tokenselect.weights.files import find_checkpoint
@@ -237,7 +238,8 @@ def change(values: dict[str, Any], key: str, value: Any) -> None:
 
 def first_values(recipe: Recipe) -> dict[str, Any]:
     """Give a recipe's values as version 0.1 wrote them, so that finished cells keep their keys."""
-    values = drop_new(recipe.to_dict(), Recipe(name="any").to_dict())
+    defaults = Recipe(name="any", schedule=ScheduleRecipe(sigma_end=1.0)).to_dict()
+    values = drop_new(recipe.to_dict(), defaults)
     for old, new in RENAMED.items():
         (section, before), (_, after) = old.split("."), new.split(".")
         values[section][before] = values[section].pop(after)

@@ -172,8 +172,8 @@ def insert_selectors(
             them.
         plan: what to keep before which block, for example "T0_0.6-S4_0.9".
         method: how candidates are scored and trained; `tokenselect.selectors.METHODS` lists them.
-        scorer: "from-uniform", which begins as uniform selection, "taught", "paper", "released" or
-            "anchor-features"; see `build_selector`.
+        scorer: "taught", which begins as uniform selection and can be taught by a dense model,
+            "from-uniform", "paper", "released" or "anchor-features"; see `build_selector`.
         sigma: noise of the smoothed Top-K to begin with.
         num_samples: perturbations, where they are sampled.
         stride: rows and columns between anchors; None for half the free room.

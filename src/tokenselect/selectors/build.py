@@ -52,7 +52,7 @@ UNLEARNED: dict[str, Callable[[], Scoring]] = {
 CLIP_WIDE = ("rlt", "evs", "diversity", "text")  # loose tokens of the clip, where blocks allow it
 WITHOUT_PARAMETERS = (*UNLEARNED, "merge")
 METHODS = (*LEARNED, "gumbel", "static", *WITHOUT_PARAMETERS)
-DEFAULT_SCORER = "from-uniform"
+DEFAULT_SCORER = "taught"
 SCORERS = ("paper", "anchor-features", "released", "from-uniform", "taught")
 
 
@@ -76,11 +76,11 @@ def build_selector(
         site: what to select and how much to keep.
         channels: width of the tokens there.
         method: one of `METHODS`.
-        scorer: of the learned methods: "from-uniform", the network of the authors' code on top of
-            uniform selection, which it begins as; "taught", which sees motion and neighbouring
-            frames and can be taught by a dense model. To reproduce the paper: "paper", its text;
-            "released", the authors' code; "anchor-features", which scores anchors by their average
-            features (Table 6).
+        scorer: of the learned methods: "taught", which sees motion and neighbouring frames, begins
+            as uniform selection and can be taught by a dense model; "from-uniform", the network of
+            the authors' code on top of uniform selection. To reproduce the paper: "paper", its
+            text; "released", the authors' code; "anchor-features", which scores anchors by their
+            average features (Table 6).
         sigma: noise of the smoothed Top-K to begin with.
         num_samples: perturbations, where they are sampled.
         stride: α, rows and columns between anchors; None for half the free room.

@@ -112,8 +112,8 @@ class ModelRecipe:
         budgets: plans that "any" draws from, the first being the one that is validated; empty takes
             `tokenselect.training.learner.DEFAULT`.
         method: "stts" or a baseline; `tokenselect.selectors.METHODS` lists them.
-        scorer: "from-uniform" (uniform selection with a learnt change), "taught" (which
-            `tokenselect teach` can fit to a dense model), "paper", "released" or "anchor-features".
+        scorer: "taught" (by the dense model that a run begins from; else it begins as uniform
+            selection), "from-uniform", "paper", "released" or "anchor-features".
         tokenwise: select patches one by one instead of regions (paper, Table 6).
         weights: to start from: a run's folder, a file of ours or of another framework, or the name
             of public ones. Dense ones serve every plan, and a classifier of other classes is left
@@ -202,7 +202,7 @@ class ScheduleRecipe:
     weight_decay: float = 0.05
     clip_norm: float | None = 1.0
     sigma: float = 0.1
-    sigma_end: float = 1.0
+    sigma_end: float = 0.6
     patience: int | None = None
     ema: float | None = None
 

@@ -246,11 +246,7 @@ def compare_evenness(
 
 
 def choose_evenness(losses: Tensor) -> float:
-    """Take the most even choice whose mean loss is within a standard error of the best one's.
-
-    Args:
-        losses: (shares, clips), one row for each of `EVENNESS`.
-    """
+    """Take the most even choice whose mean loss is within a standard error of the best one's."""
     behind = losses - losses[losses.mean(dim=1).argmin()]  # clip by clip
     error = behind.std(dim=1) / math.sqrt(max(losses.shape[1], 1))
     is_close = behind.mean(dim=1) <= error.nan_to_num(0.0)
