@@ -147,7 +147,8 @@ def accuracy_values(accuracy: Accuracy, class_names: Sequence[str]) -> dict[str,
 def show(results: dict[str, Any]) -> None:
     """Print the results, the classes from the worst on."""
     console = Console()
-    table = Table(title=f"{results['model']}, plan {results['plan']}, {results['views']} views")
+    print(f"{results['model']}, plan {results['plan']}, {results['views']} views")
+    table = Table()
     table.add_column("figure")
     table.add_column("value", justify="right")
     for name in ("top1", "top5", "mean_class"):
@@ -162,4 +163,4 @@ def show(results: dict[str, Any]) -> None:
     worst = sorted(
         (share, name) for name, share in results["per_class"].items() if share is not None
     )
-    console.print("weakest classes: " + ", ".join(f"{n} {s:.0%}" for s, n in worst[:5]))
+    print("weakest classes: " + ", ".join(f"{n} {s:.0%}" for s, n in worst[:5]))

@@ -21,8 +21,8 @@ def teach(
     dataset: str,
     *,
     plan: str,
-    out: str,
     options: ClipOptions,
+    out: str | None = None,
     labels: bool = True,
     clips: int | None = None,
     steps: int = 300,
@@ -38,8 +38,8 @@ def teach(
         checkpoint: a run's folder (its best), a checkpoint's folder or its weights' file.
         dataset: "train" of the model's recipe, or other clips, as `tokenselect evaluate` takes.
         plan: what to keep, for example T0_0.25 or T0_0.5-S4_0.5.
-        out: folder for the model with its selectors.
         options: of the clips.
+        out: folder for the model with its selectors; CHECKPOINT_PLAN if not given.
         labels: of the clips are used; --labels=false takes the model's own answers instead.
         clips: learn from so many clips, drawn at random; None takes all.
         steps: of each scorer.
@@ -66,9 +66,10 @@ def teach(
             seed=seed,
             tell=tell,
         )
-    save(model, plan, out)
+    folder = out or f"{checkpoint.rstrip('/')}_{plan}"
+    save(model, plan, folder)
     show(lessons)
-    Console().print(f"Written to {out}; `tokenselect evaluate {out} test` tests it.", markup=False)
+    print(f"written to {folder}; test it with: tokenselect evaluate {folder} test")
 
 
 def save(model: nn.Module, plan: str, out: str) -> None:

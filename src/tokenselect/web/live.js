@@ -38,8 +38,8 @@ async function lookOn() {
   }
 }
 function drawLook(found, frames) {
-  const [best] = found.top, seconds = (performance.now() - live.began) / 1000;
-  say(`${best.label}, ${percent(best.probability, 1)}`);
+  const seconds = (performance.now() - live.began) / 1000;
+  say("The camera is running.");
   at("live").hidden = false;
   at("live-top").replaceChildren(...found.top.map(({ label, probability }) =>
     make("li", {}, make("span", { text: label }), make("meter", { min: 0, max: 1, value: probability, "aria-label": label }),
