@@ -1,7 +1,5 @@
 """One run per place: a lock that says who holds it, and that ends with its process."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`tokenselect compare DATASET --model NAME --plans … --methods … --seeds 3`."""
 
-from __future__ import annotations
-
 import logging
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """From what is compared to trials, each with a key that tells all that its result depends on."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import hashlib

@@ -5,8 +5,6 @@ scorer, embedding or norm moves scores, a moved score changes a choice, and one 
 the logits more than all rounding does (docs/export.md has the figures).
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -29,23 +27,14 @@ CLIPS_AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Int8Report:
-    """What 8 bits changed, on clips that were not calibrated on.
+    """What 8 bits changed, on clips that were not calibrated on."""
 
-    Attributes:
-        num_clips: compared.
-        agreement: share of clips with the same most likely class.
-        moved: size of the logits' change over that of the logits.
-        changed_choices: share of kept frames and regions that are others.
-        top1: share of right answers of the float file; None without labels.
-        top1_int8: of the quantised one.
-    """
-
-    num_clips: int
-    agreement: float
-    moved: float
-    changed_choices: float
-    top1: float | None = None
-    top1_int8: float | None = None
+    num_clips: int  # compared
+    agreement: float  # share of clips with the same most likely class
+    moved: float  # size of the logits' change over that of the logits
+    changed_choices: float  # share of kept frames and regions that are others
+    top1: float | None = None  # share of right answers of the float file; None without labels
+    top1_int8: float | None = None  # of the quantised one
 
     def __str__(self) -> str:
         text = (

@@ -1,7 +1,5 @@
 """A whole run: from a recipe to checkpoints and metrics in `runs/NAME/`."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

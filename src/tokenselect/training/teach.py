@@ -5,8 +5,6 @@ The scorer learns, over stored features, what the model loses with choices drawn
 evenly spread frames or the middle of the picture, those are kept.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -43,17 +41,11 @@ EVENNESS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True)
 class Lesson:
-    """What one site was taught.
+    """What one site was taught."""
 
-    Attributes:
-        site: as the plan writes it.
-        evenness: share of uniform selection in the scores, chosen on held-out clips.
-        held_out: evenness → mean loss of the model on the held-out clips.
-    """
-
-    site: str
-    evenness: float
-    held_out: dict[float, float]
+    site: str  # as the plan writes it
+    evenness: float  # share of uniform selection in the scores, chosen on held-out clips
+    held_out: dict[float, float]  # evenness → mean loss of the model on the held-out clips
 
 
 def teach_selectors(

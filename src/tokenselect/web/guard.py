@@ -1,7 +1,5 @@
 """What the server lets in: who may ask, how much, and only plain video files."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
