@@ -5,6 +5,7 @@ from pathlib import Path
 
 from benchmarks.fill_results import DOCS, RESULTS, build_pages
 
+README = DOCS.parent / "README.md"
 FINDINGS = ("results.md", "results_notes.md")
 FIGURE = re.compile(r"(?<![\w.])\d+(?:\.\d+|e-\d+)")  # a decimal; not the ratio of a plan
 LINK = re.compile(r"\]\(([\w./-]+\.(?:md|txt|json))(?:#([\w-]+))?\)")
@@ -50,6 +51,18 @@ def test_every_figure_of_the_findings_stands_in_a_table_that_its_statement_links
     statements = [part for name in FINDINGS for part in read_statements((DOCS / name).read_text())]
     unsupported = {part: missing for part in statements if (missing := find_unsupported(part))}
     assert unsupported == {}
+
+
+def test_the_readme_shows_the_row_of_grid_that_was_measured():
+    row = next(part for part in read_statements(README.read_text()) if part.startswith("| GRID"))
+    cost, *shown = FIGURE.findall(row)
+    path = RESULTS / "grid_cut_adverb_mvit_words.md"
+    cells = [line.split(" | ") for line in path.read_text().splitlines() if " | " in line]
+    measured = {line[1]: (line[2].split()[0], line[3]) for line in cells}
+    methods = ("stts-exact", "uniform", "random", "start")
+    assert shown == [measured[method][0] for method in methods]
+    ratio = float(measured["stts-exact"][1]) / float(measured["start"][1])
+    assert float(cost) == round(ratio, 2)
 
 
 def test_a_figure_that_was_not_measured_is_found():
