@@ -4,8 +4,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from tokenselect import checkpoints, weights
 from tokenselect.checkpoints.files import EMBEDDED
+from tokenselect.cli import options
 from tokenselect.cli.main import main
 from tokenselect.cli.options import ModelOptions, join_words
 from tokenselect.cli.predict import print_list
@@ -81,9 +81,9 @@ def test_without_a_model_public_weights_answer_and_their_download_is_told(
 ):
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     given = {}
-    monkeypatch.setattr(weights, "fetch_public", lambda file: file.path)
+    monkeypatch.setattr(options, "fetch_public", lambda file: file.path)
     monkeypatch.setattr(
-        checkpoints, "load_model", lambda source, **options: given.update(options, source=source)
+        options, "load_model", lambda source, **others: given.update(others, source=source)
     )
     ModelOptions().load(["clip.mp4"])
     assert (given["source"], given["weights"]) == ("video_swin_t", "kinetics400")

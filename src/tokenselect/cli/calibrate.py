@@ -17,7 +17,8 @@ from tokenselect.inference.calibrate import (
     calibrate_model,
     find_results,
 )
-from tokenselect.measure.cost import NOISY, are_told_apart
+from tokenselect.inference.explain import find_noisy
+from tokenselect.measure.cost import NOISY
 
 
 def calibrate(
@@ -107,22 +108,14 @@ def print_table(
         console.print("No recorded results: plans that keep more tokens come first.")
     else:
         console.print(f"≈ estimated from the results of {escape(recorded.source)}.")
-    noisy = [plan.plan for plan in found.proposals if is_noisy(plan, found.dense)]
-    if noisy:
+    plans = {one.plan: one.milliseconds for one in (found.dense, *found.proposals)}
+    if noisy := find_noisy({plan: time for plan, time in plans.items() if time is not None}):
         console.print(f"{', '.join(noisy)}: {NOISY}", markup=False)
     best = found.proposals[0].plan
     line = f'tokenselect.create_model("{name}", plan="{best}")'
     if checkpoint is not None:
         line = f"tokenselect predict VIDEO --checkpoint {checkpoint} --plan {best}"
     print(line)
-
-
-def is_noisy(proposal: Proposal, dense: Proposal) -> bool:
-    """Tell whether a plan's time cannot be told from the dense model's."""
-    timed, other = proposal.milliseconds, dense.milliseconds
-    if timed is None or other is None or proposal.plan == dense.plan:
-        return False
-    return not are_told_apart(timed, other)
 
 
 def row_of(proposal: Proposal) -> list[str]:

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from torch import nn
 
 from tokenselect.checkpoints import info_of, method_of, plan_of, weights_digest
@@ -16,7 +15,7 @@ from tokenselect.data import parse_views
 from tokenselect.data.frame_folder import walk_videos
 from tokenselect.data.labels import read_text_lines
 from tokenselect.inference.bulk import Reading, on_ray, on_this_machine
-from tokenselect.inference.rows import Summary, classify_videos
+from tokenselect.inference.rows import classify_videos
 
 
 def classify(
@@ -67,7 +66,12 @@ def classify(
             settings=settings_of(loaded, views=views, window=window, step=step),
             on_row=lambda done, of: advance(1, of),
         )
-    print_summary(summary, time.perf_counter() - start)
+    done = summary.total - summary.skipped
+    rate = done / max(time.perf_counter() - start, 1e-9)
+    print(
+        f"{summary.path}: {summary.total} videos, {summary.errors} of them unreadable; {done} now "
+        f"({rate:.1f} a second), {summary.skipped} before"
+    )
     if summary.errors:
         raise SystemExit(1)
 
@@ -105,14 +109,3 @@ def settings_of(
         "window": window,
         "step": step,
     }
-
-
-def print_summary(summary: Summary, seconds: float) -> None:
-    """Print how the run ended."""
-    console = Console(highlight=False, soft_wrap=True)
-    done = summary.total - summary.skipped
-    rate = done / seconds if seconds else 0.0
-    console.print(
-        f"{summary.path}: {summary.total} videos, {summary.errors} of them unreadable; {done} now "
-        f"({rate:.1f} a second), {summary.skipped} before"
-    )

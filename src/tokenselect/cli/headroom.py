@@ -1,17 +1,16 @@
 """`tokenselect headroom CHECKPOINT DATASET --keep 3`."""
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 from torch.utils.data import DataLoader
 
 from tokenselect.cli.options import ClipOptions
 from tokenselect.cli.terminal import counting, print_json
 from tokenselect.measure.headroom import Headroom, measure_headroom
+from tokenselect.training.data import single_views
 
 
 def headroom(
@@ -63,12 +62,6 @@ def headroom(
         print_json({**asdict(found), "advice": found.advice})
     else:
         show(found)
-
-
-def single_views(loader: DataLoader[Any]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Give labelled clips without the dimension of their one view."""
-    for videos, labels in loader:
-        yield videos.flatten(0, videos.ndim - 5)[labels >= 0], labels[labels >= 0]
 
 
 def show(found: Headroom) -> None:

@@ -11,11 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
+import torch
 from jsonargparse import ArgumentParser
+from torch import nn
+
+from tokenselect.checkpoints import info_of, load_model
+from tokenselect.data.sources import SAMPLE_NAME
+from tokenselect.threads import set_threads
+from tokenselect.weights import fetch_public, public_weights
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from tokenselect.measure.accuracy import Runner
     from tokenselect.training.data import ClipSet
 
@@ -49,9 +54,6 @@ class ModelOptions:
 
     def load(self, videos: Sequence[str], **changes: str | None) -> nn.Module:
         """Load the model for some videos, with some of the options changed."""
-        from tokenselect.checkpoints import load_model
-        from tokenselect.data.sources import SAMPLE_NAME
-
         chosen = replace(self, **changes)
         source = choose_source(self.model, self.checkpoint)
         if source is None and not any(map(SAMPLE_NAME.fullmatch, videos)):
@@ -88,13 +90,10 @@ class ClipOptions:
 
     def load(self, checkpoint: str, **options: str | None) -> nn.Module:
         """Load a checkpoint; `options` are those of `load_model`."""
-        from tokenselect.checkpoints import load_model
-
         return load_model(checkpoint, device=self.device or best_device(), **options)  # type: ignore[arg-type]
 
     def find(self, model: nn.Module, dataset: str, *, views: str = "1x1") -> ClipSet:
         """Find the clips that a name or a path stands for, cut and labelled as in training."""
-        from tokenselect.checkpoints import info_of
         from tokenselect.training.build import recipe_of
         from tokenselect.training.data import PARTS, build_test_set
         from tokenselect.training.sections import PartRecipe
@@ -153,8 +152,6 @@ TORCH = RuntimeOptions()
 
 def tell_download(model: str, weights: str, *, is_default: bool) -> None:
     """Fetch public weights that are not here yet, and say what comes from where."""
-    from tokenselect.weights import fetch_public, public_weights
-
     file = public_weights(model).get(weights)
     if file is None or file.path.is_file():
         return
@@ -181,8 +178,6 @@ def choose_source(model: str | None, checkpoint: str | None) -> str | None:
 
 def best_device() -> str:
     """Name the accelerator if there is one."""
-    import torch
-
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -206,8 +201,6 @@ def call(function: Callable[..., Any], words: list[str], *, prog: str) -> None:
     for name, options in shared_options(function).items():
         values[name] = options(**{item.name: values.pop(item.name) for item in fields(options)})
     if "threads" not in inspect.signature(function).parameters:
-        from tokenselect.threads import set_threads
-
         set_threads(values.pop("threads"))
     function(**values)
 
@@ -239,11 +232,7 @@ def respell(word: str, names: dict[str, str]) -> str:
 
 
 def join_words(arguments: list[str]) -> list[str]:
-    """Make one JSON list of the words that are neither options nor their values.
-
-    Args:
-        arguments: each option with its value behind it or behind an equals sign.
-    """
+    """Make one JSON list of the words that are neither options nor their values."""
     words: list[str] = []
     others: list[str] = []
     takes_value = False

@@ -86,15 +86,10 @@ def recipe_of(model: nn.Module) -> Recipe:
 
 @dataclass(frozen=True)
 class Changes:
-    """What a caller changes of a run that no recipe can say.
+    """What a caller changes of a run that no recipe can say."""
 
-    Attributes:
-        model: changes the model in place, after its weights are loaded.
-        clips: gives the clips to train and validate on in place of the recipe's.
-    """
-
-    model: Callable[[nn.Module], object]
-    clips: Callable[[ClipSet], ClipSet]
+    model: Callable[[nn.Module], object]  # changes it in place, after its weights are loaded
+    clips: Callable[[ClipSet], ClipSet]  # gives those to train and validate on
 
 
 def checkpoint_activations(model: nn.Module) -> None:

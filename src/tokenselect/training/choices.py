@@ -37,21 +37,13 @@ CHOICES = 16  # tried with each clip
 
 @dataclass(frozen=True)
 class Tries:
-    """What a site's scorer learns from: choices and their losses.
+    """What a site's scorer learns from: choices and their losses."""
 
-    Attributes:
-        features: (clips, t, width), or of some frames' patches (clips, f, n, width) at an S site.
-        members: (clips, choices, l), 1 where a choice keeps a candidate: a frame or an anchor.
-        losses: (clips, choices) of the model.
-        hw: rows and columns of the grid.
-        anchors: rows and columns of a region, and of the steps between regions; None at a T site.
-    """
-
-    features: Tensor
-    members: Tensor
-    losses: Tensor
-    hw: Pair
-    anchors: tuple[Pair, Pair] | None = None
+    features: Tensor  # (clips, t, width), or of some frames' patches (clips, f, n, width) at S
+    members: Tensor  # (clips, choices, l), 1 where a choice keeps a candidate: a frame, an anchor
+    losses: Tensor  # (clips, choices) of the model
+    hw: Pair  # rows and columns of the grid
+    anchors: tuple[Pair, Pair] | None = None  # sides of a region, and of the steps between them
 
     def loss(self, network: nn.Module, rows: Tensor) -> Tensor:
         """Give the expected loss of some clips, by the scores of a network."""

@@ -1,7 +1,7 @@
 """From a recipe to data sets."""
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -130,6 +130,12 @@ def build_test_set(
         open_source=build_opener(data),
     )
     return ClipSet(videos, collate_views, listed.class_names)
+
+
+def single_views(batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Give labelled clips without the dimension of their one view."""
+    for videos, labels in batches:
+        yield videos.flatten(0, videos.ndim - 5)[labels >= 0], labels[labels >= 0]
 
 
 def build_sampler(data: DataRecipe, *, num_clips: int) -> StrideSampler | SegmentSampler:

@@ -62,13 +62,8 @@ def train_step(
 ) -> StepReport:
     """Take one step on this process's share of a batch, given as equal parts to save memory.
 
-    Args:
-        model: in training mode.
-        parts: (clips, targets) pairs, whose gradients add up to that of the whole batch. Targets
-            are (b,) labels, or (b, classes) soft targets that sum to one.
-        optimizer: its gradients are cleared first.
-        precision: autocast and loss scaling.
-        clip_norm: largest norm of the gradient; None clips nothing.
+    The gradients of the parts add up to that of the batch. Targets are (b,) labels, or
+    (b, classes) soft targets that sum to one.
     """
     optimizer.zero_grad(set_to_none=True)
     num_clips = sum(len(clips) for clips, _ in parts)

@@ -30,7 +30,7 @@ from tokenselect.training.choices import (
     taught_selectors,
     try_choices,
 )
-from tokenselect.training.data import ClipSet
+from tokenselect.training.data import ClipSet, single_views
 from tokenselect.training.distributed import Processes
 
 logger = logging.getLogger(__name__)
@@ -147,8 +147,7 @@ class Shuffled:
         )
 
     def __iter__(self) -> Iterator[Batch]:
-        for videos, labels in self.loader:  # each of one view
-            yield videos.flatten(0, videos.ndim - 5)[labels >= 0], labels[labels >= 0]
+        return single_views(self.loader)
 
 
 def _teach_site(

@@ -49,13 +49,7 @@ DROPPED_LIGHT, OUTSIDE_LIGHT = 0.3, 0.42  # of dropped frames, and around the ke
 
 
 class FramePainter:
-    """Paints the frames of a clip at one size.
-
-    Args:
-        clip: the frames, and what of them the model saw.
-        width: of the pictures; the height follows.
-        is_even: make both sides even, as video encoders want them.
-    """
+    """Paints the frames of a clip at one width; with even sides for video encoders."""
 
     def __init__(self, clip: ClipStory, *, width: int, is_even: bool = False) -> None:
         height, full = clip.view.source

@@ -129,13 +129,7 @@ class Trace:
 def trace_sites(
     selections: Mapping[str, Selection], *, thw: THW, strides: Sequence[THW], clip: int = 0
 ) -> dict[str, tuple[Trace, Trace]]:
-    """Follow a clip from the embedding through all sites.
-
-    Args:
-        selections: what every site kept, as `record_selections` gives it.
-        thw: the grid that the embedding made.
-        strides: of each block, by which it divides the grid that it is given.
-        clip: which of the batch.
+    """Follow a clip of a batch from the embedding, of grid `thw`, through all sites.
 
     Returns:
         Site label to the trace before and after the selection, in the order they ran.
