@@ -17,10 +17,10 @@ DATA = {
         'Sentences of six words ("place blue in u eight now"; Cooke et al. 2006) read from the '
         "lips of one speaker: 75 frames, of which one word of 6 to 9 frames is the answer. *Cut*: "
         "39 frames, seen as 26, cut out at a random time around the word, 13 token frames. "
-        "*Whole*: the sentence, 18 token frames. 700 sentences to train on, 84 to validate, 200 to test. "
-        "`python -m benchmarks.grid_clips CORPUS ROOT` cuts mouths and tables, `python -m "
-        "benchmarks.grid_dense ROOT` trains the dense models that all lines start from, one for "
-        "each word; the seeds share it.",
+        "*Whole*: the sentence, 18 token frames. 700 sentences to train on, 84 to validate, 200 "
+        "to test. `python -m benchmarks.grid_clips CORPUS ROOT` cuts mouths and tables, `python "
+        "-m benchmarks.grid_dense ROOT` trains the dense models that all lines start from, one "
+        "for each word; the seeds share it.",
     ),
     "synthetic": (
         "synthetic actions",
