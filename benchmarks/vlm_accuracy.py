@@ -76,7 +76,7 @@ def compare(
     lines = ["| method | right | tokens per prompt |", "| --- | --- | --- |"]
     for method in ("dense", *methods):
         if method != "dense":
-            insert_selectors(model, plan, method=method, is_tokenwise=method in TOKENWISE)
+            insert_selectors(model, plan, method=method, tokenwise=method in TOKENWISE)
             model.eval()
         share, length = measure(model, processor, questions, num_frames)
         lines.append(f"| {method} | {100 * share:.1f} % | {length:.0f} |")

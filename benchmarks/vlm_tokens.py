@@ -60,7 +60,7 @@ SMALL = {
 }  # fmt: skip
 SMALL_VIDEO = (16, 16, 16)
 PLANS = ("dense", "T32_0.5", "S32_0.5", "S32_0.25", "T8_0.5", "S8_0.5", "T0_0.5", "T0_0.5-S8_0.5")
-LOOSE = {"is_tokenwise": True}
+LOOSE = {"tokenwise": True}
 METHODS: dict[str, dict[str, bool]] = {  # after the tower, all at one count
     "random": LOOSE, "uniform": LOOSE, "evs": {}, "merge": {}, "attention": LOOSE,
     "diversity": {}, "text": {}, "stts": LOOSE,

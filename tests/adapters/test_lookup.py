@@ -6,7 +6,7 @@ from tests.contracts.hosts import mvit_v1
 from tokenselect import create_model
 from tokenselect.adapters import Adapter, Arguments, find_adapter, supported_models
 from tokenselect.adapters.lookup import FAMILIES
-from tokenselect.adapters.mvit import TorchvisionMViTAdapter
+from tokenselect.adapters.multiscale import TorchvisionMViTAdapter
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from tokenselect import (
     set_sigma,
 )
 from tokenselect.adapters import find_adapter, lookup
-from tokenselect.adapters.own import OwnAdapter
+from tokenselect.adapters.multiscale import OwnAdapter
 from tokenselect.inference.explain import block_strides, record_clip
 from tokenselect.insertion import adapter_of, watch_grids
-from tokenselect.insertion.grids import follow_grids
+from tokenselect.insertion.hooks import follow_grids
 from tokenselect.measure.cost import layer_costs
 from tokenselect.plan import SelectionPlan
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from tokenselect import Site, TokenGrid
 from tokenselect.selectors import build_selector
-from tokenselect.selectors.for_language import spread_scores
+from tokenselect.selectors.baselines import spread_scores
 
 
 def grid_of(t: int = 3, h: int = 4, w: int = 5, c: int = 8) -> TokenGrid:

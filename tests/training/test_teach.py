@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from tests.contracts.models import OWN, THIRD_PARTY, logits_of
 from tests.small_models import tiny_mvit
 from tokenselect import insert_selectors, record_selections, remove_selectors
-from tokenselect.adapters.own import OwnAdapter
+from tokenselect.adapters.multiscale import OwnAdapter
 from tokenselect.grid import TokenGrid
 from tokenselect.insertion import selectors_of
 from tokenselect.plan import Site

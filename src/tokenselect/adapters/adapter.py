@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -223,3 +224,36 @@ class Adapter:
             grid: what it was given.
         """
         raise NotImplementedError
+
+
+class SequenceAdapter(Adapter):
+    """Models whose blocks take the tokens, class tokens first, as one argument.
+
+    Attributes:
+        layers: the attribute of the model that lists the blocks.
+        norm: the attribute of a block that normalizes its tokens, as wide as they are.
+        argument: the block's name of its first argument, the tokens.
+        num_prefix: class tokens in front.
+    """
+
+    layers = "blocks"
+    norm = "norm1"
+    argument = "x"
+    num_prefix = 0
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """List the blocks."""
+        return tuple(attrgetter(self.layers)(model))
+
+    def channels(self, block: nn.Module) -> int:
+        """Give the width of the tokens that enter a block."""
+        return attrgetter(self.norm)(block).weight.shape[0]
+
+    def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
+        """Lay the tokens out on the grid of the plan."""
+        assert thw is not None
+        return TokenGrid(arguments.get(0, self.argument), thw, self.num_prefix)
+
+    def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
+        """Put the tokens back."""
+        return arguments.put(0, self.argument, grid.tokens)

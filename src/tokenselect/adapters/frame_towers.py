@@ -10,26 +10,23 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import Adapter, Arguments, OtherAttribute, Removable
+from tokenselect.adapters.adapter import Arguments, OtherAttribute, Removable, SequenceAdapter
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW, SelectionPlan
 
 ANY_LENGTH = 4096  # frames; stands for a clip of any length where a plan is checked
 
 
-class FrameTowerAdapter(Adapter):
+class FrameTowerAdapter(SequenceAdapter):
     """What they have in common: blocks map (b·t, f + h·w, c) to the same. Serves SigLIP, too."""
 
     num_frame_prefix = 0
+    norm = "layer_norm1"
     argument = "hidden_states"
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
         self.num_frames: int | None = getattr(getattr(model, "config", model), "num_frames", None)
-
-    def channels(self, block: nn.Module) -> int:
-        """Give the width of all tokens."""
-        return cast(Tensor, cast(nn.Module, block.layer_norm1).weight).shape[0]
 
     def hw(self, model: nn.Module) -> tuple[int, int]:
         """Give the rows and columns of patches of a frame."""
@@ -109,19 +106,13 @@ class XClipAdapter(ClipAdapter):
 class TimmAdapter(FrameTowerAdapter):
     """`timm.models.vision_transformer.VisionTransformer`, with or without class tokens."""
 
+    blocks = SequenceAdapter.blocks
+    norm = "norm1"
     argument = "x"
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
         self.num_frame_prefix = cast(int, model.num_prefix_tokens)
-
-    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """List the blocks."""
-        return tuple(cast(nn.Sequential, model.blocks))
-
-    def channels(self, block: nn.Module) -> int:
-        """Give the width of all tokens."""
-        return cast(Tensor, cast(nn.Module, block.norm1).weight).shape[0]
 
     def hw(self, model: nn.Module) -> tuple[int, int]:
         """Give the rows and columns of patches of a frame."""

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from tokenselect.adapters.adapter import (
     CONTEXT,
-    Adapter,
     Arguments,
     OtherAttribute,
     Removable,
+    SequenceAdapter,
     begin_context,
     change_arguments,
     context_of,
@@ -22,31 +22,16 @@ from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW, SelectionPlan
 
 
-class HuggingFaceAdapter(Adapter):
+class HuggingFaceAdapter(SequenceAdapter):
     """What they have in common: the grid follows from the configuration and the plan."""
 
-    num_prefix = 0
+    layers = "base_model.encoder.layer"
+    norm = "layernorm_before"
+    argument = "hidden_states"
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
         self.config = cast(Any, model.config)
-
-    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """List the layers."""
-        return tuple(cast(Any, model.base_model).encoder.layer)
-
-    def channels(self, block: nn.Module) -> int:
-        """Give the width of all tokens."""
-        return self.config.hidden_size
-
-    def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
-        """Lay the tokens out on the grid of the plan."""
-        assert thw is not None
-        return TokenGrid(arguments.get(0, "hidden_states"), thw, self.num_prefix)
-
-    def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
-        """Put the tokens back."""
-        return arguments.put(0, "hidden_states", grid.tokens)
 
     def embed_thw(self, model: nn.Module) -> THW | None:
         """Give the only grid that the position embeddings allow."""
@@ -129,6 +114,7 @@ class VivitAdapter(HuggingFaceAdapter):
 
     is_sequence = True
     num_prefix = 1
+    layers = "base_model.layers"
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
@@ -136,10 +122,6 @@ class VivitAdapter(HuggingFaceAdapter):
             raise ValueError(
                 "selection in ViViT needs transformers 5, this model is of an older one"
             )
-
-    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """List the layers."""
-        return tuple(cast(Any, model.base_model).layers)
 
     def attach(
         self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
@@ -184,6 +166,7 @@ class VJEPA2Adapter(HuggingFaceAdapter):
     """
 
     is_sequence = True
+    norm = "norm1"
 
     def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
         """Lay the tokens out, with their places; the number of frames is that of the clip."""

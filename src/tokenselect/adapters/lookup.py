@@ -17,19 +17,19 @@ from tokenselect.adapters.huggingface import (
     VivitAdapter,
     VJEPA2Adapter,
 )
-from tokenselect.adapters.mvit import (
+from tokenselect.adapters.multiscale import (
+    OwnAdapter,
     PytorchvideoMViTAdapter,
     SlowFastMViTAdapter,
     TorchvisionMViTAdapter,
+    TorchvisionSwinAdapter,
 )
-from tokenselect.adapters.own import OwnAdapter
 from tokenselect.adapters.published_code import (
     HieraAdapter,
     InternVideo2Adapter,
     VideoMAEv2Adapter,
 )
 from tokenselect.adapters.qwen_vl import QwenVLAdapter
-from tokenselect.adapters.torchvision_swin import TorchvisionSwinAdapter
 
 
 @dataclass(frozen=True)

@@ -1,41 +1,17 @@
 """Video transformers as their authors published them: VideoMAE V2, InternVideo2 and Hiera."""
 
 import math
-from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from tokenselect.adapters.adapter import Adapter, Arguments
+from tokenselect.adapters.adapter import Arguments, SequenceAdapter
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW
 
 
-class PublishedAdapter(Adapter):
-    """What they have in common: `blocks`, called with the tokens first."""
-
-    num_prefix = 0
-
-    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """List the blocks."""
-        return tuple(cast(nn.ModuleList, model.blocks))
-
-    def channels(self, block: nn.Module) -> int:
-        """Give the width of the tokens that enter a block."""
-        return cast(Tensor, cast(nn.Module, block.norm1).weight).shape[0]
-
-    def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
-        """Lay the tokens out on the grid of the plan."""
-        assert thw is not None
-        return TokenGrid(arguments.get(0, "x"), thw, self.num_prefix)
-
-    def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
-        """Put the tokens back."""
-        return arguments.put(0, "x", grid.tokens)
-
-
-class VideoMAEv2Adapter(PublishedAdapter):
+class VideoMAEv2Adapter(SequenceAdapter):
     """`VisionTransformer` of VideoMAE and VideoMAE V2, `models/modeling_finetune.py`."""
 
     is_sequence = True
@@ -57,7 +33,7 @@ class VideoMAEv2Adapter(PublishedAdapter):
         return patches.num_patches // (h * w), h, w
 
 
-class InternVideo2Adapter(PublishedAdapter):
+class InternVideo2Adapter(SequenceAdapter):
     """`InternVideo2`, `single_modality/models/internvideo2.py`.
 
     With its fused norms, blocks pass two tensors on: a branch and the sum of those before. Both
@@ -96,7 +72,7 @@ class InternVideo2Adapter(PublishedAdapter):
         return arguments.put(0, "x", tokens).put(1, "residual", residual)
 
 
-class HieraAdapter(PublishedAdapter):
+class HieraAdapter(SequenceAdapter):
     """`hiera.Hiera`, for videos and, with one frame, for images.
 
     A token is a mask unit: the patches that become one token at the end. Early blocks attend within

@@ -1,108 +1,27 @@
-"""Insertion and removal of selectors."""
+"""Selectors put into a model, changed there, and taken out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import warnings
+from collections.abc import Sequence
 from typing import Any, cast
 
-from torch import Tensor, nn
+from torch import nn
 
-from tokenselect.adapters import Adapter, Arguments, Removable, change_arguments, find_adapter
-from tokenselect.grid import TokenGrid
-from tokenselect.insertion.compiled_graphs import mark_hooked
-from tokenselect.insertion.grids import BlockGrid, follow_grids
+from tokenselect.adapters import Adapter, Removable, change_arguments, find_adapter
+from tokenselect.insertion.hooks import (
+    AttentionProbe,
+    BlockGrid,
+    EndHook,
+    SiteHook,
+    follow_grids,
+    mark_hooked,
+)
 from tokenselect.ops.anchors import Pair
-from tokenselect.plan import CHILD, THW, SelectionPlan, Site
+from tokenselect.plan import CHILD, SelectionPlan, Site
 from tokenselect.selectors import Selector, build_selector
-from tokenselect.selectors.build import DEFAULT_SCORER, old_name_of
-
-
-class AttentionProbe:
-    """Forward hook on the block before a site: remembers its class token's attention.
-
-    Args:
-        adapter: reads the block's arguments.
-        thw: the grid that the block works on, by the plan.
-    """
-
-    def __init__(self, adapter: Adapter, thw: THW | None) -> None:
-        self.adapter = adapter
-        self.thw = thw
-        self.latest: Tensor | None = None
-
-    def __call__(
-        self, block: nn.Module, positional: tuple[Any, ...], named: dict[str, Any], output: Any
-    ) -> None:
-        """Remember the attention; the output stays as it is."""
-        grid = self.adapter.read(Arguments(positional, named), self.thw)
-        self.latest = self.adapter.class_attention(block, grid)
-
-
-class SiteHook:
-    """Changes the arguments of a block: passes its grid through the selectors of its sites.
-
-    Args:
-        adapter: reads and writes the block's arguments.
-        selectors: in the order they run.
-        thw: the grid before them, by the plan.
-        probe: knows the class token's attention in the block before.
-
-    Attributes:
-        notes: are told the grids before and after, each patch with its position.
-    """
-
-    def __init__(
-        self,
-        adapter: Adapter,
-        selectors: Sequence[Selector],
-        thw: THW | None,
-        probe: AttentionProbe | None = None,
-    ) -> None:
-        self.notes: list[Callable[[Sequence[TokenGrid], Sequence[TokenGrid]], None]] = []
-        self.adapter = adapter
-        self.selectors = list(selectors)
-        self.thw = thw
-        self.probe = probe
-
-    def __call__(self, arguments: Arguments) -> Arguments:
-        """Give the block the smaller grid in place of the one it was called with."""
-        grids = self.adapter.read_all(arguments, self.thw)
-        if self.probe is not None:
-            grids = [replace(grid, class_attention=self.probe.latest) for grid in grids]
-            self.probe.latest = None
-        if not self.notes:
-            return self.adapter.write_all([self.select(grid) for grid in grids], arguments)
-        kept = [self.select(grid.placed()) for grid in grids]
-        for note in self.notes:
-            note(grids, kept)
-        return self.adapter.write_all(kept, arguments)
-
-    def select(self, grid: TokenGrid) -> TokenGrid:
-        """Pass one grid through the selectors."""
-        for selector in self.selectors:
-            if not (self.adapter.is_ragged and selector.site.takes_all(grid.thw)):
-                grid = selector(grid)
-        return grid
-
-
-class EndHook:
-    """Forward hook on the last block: passes what it returns through the selectors after it.
-
-    Args:
-        hook: of the site after the last block.
-    """
-
-    def __init__(self, hook: SiteHook) -> None:
-        self.hook = hook
-
-    def __call__(
-        self, block: nn.Module, positional: tuple[Any, ...], named: dict[str, Any], output: Any
-    ) -> Any:
-        """Give the model the smaller grid in place of the one the block returned."""
-        adapter = self.hook.adapter
-        arguments = self.hook(adapter.after(Arguments(positional, named), output))
-        return adapter.output(arguments, output)
+from tokenselect.selectors.build import DEFAULT_SCORER
+from tokenselect.selectors.relaxation import PerturbedTopK
 
 
 class TokenSelectors(nn.ModuleDict):
@@ -183,7 +102,9 @@ def insert_selectors(
             the model.
         is_tokenwise: the old name of `tokenwise`.
     """
-    tokenwise = old_name_of("tokenwise", tokenwise, is_tokenwise)
+    if is_tokenwise is not None:
+        warnings.warn("is_tokenwise is now called tokenwise", DeprecationWarning, stacklevel=2)
+        tokenwise = is_tokenwise
     if selectors_of(model) is not None:
         raise ValueError("the model has selectors already: call remove_selectors(model) first")
     plan = SelectionPlan.of(plan)
@@ -317,3 +238,46 @@ def attach_hooks(model: nn.Module, selectors: TokenSelectors, grids: Sequence[Bl
         kept = [grid.kept for grid in grids[: len(blocks)]]
         selectors.handles.extend(adapter.attach(model, selectors.plan, kept))
     mark_hooked(model)
+
+
+def set_sigma(model: nn.Module, sigma: float) -> nn.Module:
+    """Set the noise of every smoothed Top-K; the model is changed in place and given back.
+
+    Args:
+        model: with selectors; one without any stays as it is.
+        sigma: at 0, training selects hard (section 3.2).
+    """
+    for module in model.modules():
+        if isinstance(module, PerturbedTopK):
+            module.set_sigma(sigma)
+    return model
+
+
+def set_plan(model: nn.Module, plan: SelectionPlan | str) -> nn.Module:
+    """Make a model keep more or less; it is changed in place and given back.
+
+    The selectors keep their weights. A site that the plan leaves out keeps everything and costs
+    nothing; "dense" leaves all of them out. Every thread that runs the model gets the new plan, so
+    wait until none does, or give each thread a copy of its own (`copy.deepcopy`).
+
+    Args:
+        model: with selectors.
+        plan: other ratios or counts at the sites of the model, or at some of them.
+    """
+    selectors = inserted_selectors(model)
+    plan = SelectionPlan.of(plan)
+    unknown = [str(site) for site in plan if site.label not in selectors]
+    if unknown:
+        raise ValueError(
+            f"plan {str(plan)!r} selects at {', '.join(unknown)}, where the model has no selector; "
+            f"it has {', '.join(selectors)}"
+        )
+    grids = follow_grids(selectors.adapter, model, plan)  # refuses what cannot be kept
+    for handle in selectors.handles:
+        handle.remove()
+    selectors.handles.clear()
+    for site in plan:
+        cast(Selector, selectors[site.label]).site = site
+    selectors.plan = plan
+    attach_hooks(model, selectors, grids)
+    return model

@@ -5,10 +5,13 @@ candidate matters, keeps the best, and while training blends them through a rela
 """
 
 from tokenselect.selectors.build import METHODS, build_selector
-from tokenselect.selectors.frames import FrameSelector
-from tokenselect.selectors.regions import RegionSelector
-from tokenselect.selectors.selector import Selection, Selector
-from tokenselect.selectors.tokens import TokenSelector
+from tokenselect.selectors.selector import (
+    FrameSelector,
+    RegionSelector,
+    Selection,
+    Selector,
+    TokenSelector,
+)
 
 __all__ = [
     "METHODS",

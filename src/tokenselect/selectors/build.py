@@ -1,23 +1,22 @@
 """From a site and a method's name to a selector."""
 
-import warnings
 from collections.abc import Callable
 
 from tokenselect.ops.anchors import Pair
 from tokenselect.plan import THW, Site
 from tokenselect.selectors.baselines import (
     AttentionScoring,
+    DiversityScoring,
     MotionScoring,
     NoveltyScoring,
     RandomScoring,
+    RepeatScoring,
     RunLengthScoring,
     StaticScoring,
+    TextScoring,
     UniformScoring,
 )
-from tokenselect.selectors.for_language import DiversityScoring, RepeatScoring, TextScoring
-from tokenselect.selectors.frames import FrameSelector
 from tokenselect.selectors.merging import FrameMerger, TokenMerger
-from tokenselect.selectors.regions import RegionSelector
 from tokenselect.selectors.relaxation import GumbelTopK, PerturbedTopK, Relaxation
 from tokenselect.selectors.scoring import (
     AnchorFeatureScoring,
@@ -28,9 +27,14 @@ from tokenselect.selectors.scoring import (
     Scorer,
     Scoring,
 )
-from tokenselect.selectors.selector import Selector
+from tokenselect.selectors.selector import (
+    ClipTokenSelector,
+    FrameSelector,
+    RegionSelector,
+    Selector,
+    TokenSelector,
+)
 from tokenselect.selectors.taught import TaughtScoring
-from tokenselect.selectors.tokens import ClipTokenSelector, TokenSelector
 
 LEARNED: dict[str, str] = {  # method -> how its smoothed Top-K is computed
     "stts": "auto",
@@ -68,7 +72,6 @@ def build_selector(
     tokenwise: bool = False,
     thw: THW | None = None,
     is_sequence: bool = False,
-    is_tokenwise: bool | None = None,
 ) -> Selector:
     """Build the selector of one site.
 
@@ -88,9 +91,7 @@ def build_selector(
         thw: the usual grid at the site; only "static" asks for it.
         is_sequence: the blocks behind the site take any sequence of tokens, which need not be a
             grid; "merge" and "rlt" then work on the tokens of the clip.
-        is_tokenwise: the old name of `tokenwise`.
     """
-    tokenwise = old_name_of("tokenwise", tokenwise, is_tokenwise)
     _check_names(site, method, scorer)
     is_loose = is_sequence and site.kind == "S" and not tokenwise
     if method in ("merge", *CLIP_WIDE) and site.kind == "S" and not is_loose:
@@ -111,14 +112,6 @@ def build_selector(
     if tokenwise:
         return TokenSelector(site, scoring=scoring, relaxation=relaxation)
     return RegionSelector(site, scoring=scoring, relaxation=relaxation, stride=stride)
-
-
-def old_name_of(name: str, value: bool, old: bool | None) -> bool:
-    """Take a value by its old name, is_…, with a warning to the caller of our caller."""
-    if old is None:
-        return value
-    warnings.warn(f"is_{name} is now called {name}", DeprecationWarning, stacklevel=3)
-    return old
 
 
 def has_parameters(method: str) -> bool:

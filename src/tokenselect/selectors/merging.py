@@ -7,9 +7,8 @@ from tokenselect.grid import TokenGrid
 from tokenselect.ops.merge import group_frames, merge_tokens
 from tokenselect.ops.pick import frame_patches
 from tokenselect.plan import Site
-from tokenselect.selectors.frames import blend_frames
 from tokenselect.selectors.scoring import Scoring
-from tokenselect.selectors.selector import Selector
+from tokenselect.selectors.selector import Selector, blend_frames
 
 
 class FrameMerger(Selector):

@@ -1,13 +1,15 @@
-"""What all selectors share: their site, their scoring, and what they kept, for recording."""
+"""Selectors of frames, regions and single tokens (paper, section 3.3), and what they record."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from tokenselect.grid import TokenGrid
-from tokenselect.ops.pick import frame_patches, region_patches
+from tokenselect.ops.anchors import Pair, blend_anchors, corners_of, default_stride
+from tokenselect.ops.pick import frame_patches, pick_rows, region_patches
+from tokenselect.ops.topk_hard import hard_topk
 from tokenselect.plan import THW, Site
 from tokenselect.selectors.relaxation import Relaxation
 from tokenselect.selectors.scoring import Scoring
@@ -38,15 +40,20 @@ class Selection:
     @property
     def patches(self) -> Tensor:
         """(b, k) the kept patches, counted in the t·h·w of `thw_before`, in their new order."""
-        t, h, w = self.thw_before
+        _, h, w = self.thw_before
         if self.corners is not None:
             return region_patches(self.corners, (h, w), self.thw_after[1:])
         if self.site.kind == "T":
             return frame_patches(self.indices, h * w)
         if self.indices.ndim == 2:
             return self.indices
-        starts = torch.arange(t, device=self.indices.device)[:, None] * (h * w)
-        return (self.indices + starts).flatten(1)
+        return in_clip(self.indices, h * w)
+
+
+def in_clip(indices: Tensor, size: int) -> Tensor:
+    """Count (b, t, k) patches of frames of `size` patches through the clip: (b, t·k)."""
+    starts = torch.arange(indices.shape[1], device=indices.device)[:, None] * size
+    return (indices + starts).flatten(1)
 
 
 class Selector(nn.Module):
@@ -92,3 +99,124 @@ class Selector(nn.Module):
     def extra_repr(self) -> str:
         """Show the site in `print(model)`."""
         return str(self.site)
+
+
+class FrameSelector(Selector):
+    """Keeps whole frames, in their order."""
+
+    def forward(self, grid: TokenGrid) -> TokenGrid:
+        """Drop all but the best frames."""
+        t, h, w = grid.thw
+        keep = self.site.frames_kept(t)
+        scores = self.scoring.score_frames(grid, keep=keep)  # (b, t)
+        indices = hard_topk(scores, keep)  # (b, k)
+        self.record(grid, scores, indices)
+        if keep == t:
+            return grid
+        patches = frame_patches(indices, h * w)  # (b, k·n)
+        indicator = self.relax(scores, keep)  # (b, k, t)
+        if indicator is not None:
+            blended = grid.with_frames(blend_frames(grid.frames, indicator))
+            return blended.placed_by(grid, patches)
+        kept = grid.pick(patches, (keep, h, w))
+        if grid.class_attention is None:
+            return kept
+        attention = pick_rows(grid.class_attention.flatten(2), indices).unflatten(2, (h, w))
+        return replace(kept, class_attention=attention)  # a region may be chosen by it next
+
+
+def blend_frames(frames: Tensor, indicator: Tensor) -> Tensor:
+    """Mix frames by a soft indicator.
+
+    Args:
+        frames: (b, t, ..., c).
+        indicator: (b, k, t).
+
+    Returns:
+        (b, k, ..., c).
+    """
+    flat = frames.flatten(2)
+    return torch.matmul(indicator.to(flat.dtype), flat).unflatten(2, frames.shape[2:])
+
+
+class RegionSelector(Selector):
+    """Keeps the best-scoring rectangle of each frame, the same size in all.
+
+    Args:
+        site: how much to keep.
+        scoring: what matters.
+        relaxation: stands in for hard Top-1 while training.
+        stride: α, rows and columns from one anchor to the next; None for `default_stride`.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        scoring: Scoring,
+        relaxation: Relaxation | None = None,
+        stride: Pair | None = None,
+    ) -> None:
+        super().__init__(site, scoring=scoring, relaxation=relaxation)
+        self.stride = stride
+
+    def forward(self, grid: TokenGrid) -> TokenGrid:
+        """Cut the best region out of each frame."""
+        t, h, w = grid.thw
+        side = self.site.region_side(h, w)
+        stride = self.stride or default_stride((h, w), side)
+        scores = self.scoring.score_anchors(grid, side=side, stride=stride)  # (b, t, g)
+        indices = hard_topk(scores, 1).squeeze(-1)  # (b, t)
+        corners = corners_of(indices, (h, w), side, stride)  # (b, t, 2)
+        self.record(grid, scores, indices, corners=corners)
+        if side == (h, w):
+            return grid
+        patches = region_patches(corners, (h, w), side)  # (b, t·side)
+        indicator = self.relax(scores, 1)  # (b, t, 1, g)
+        if indicator is not None:
+            blended = blend_anchors(grid.patches, indicator.squeeze(2), side, stride)
+            return grid.with_patches(blended).placed_by(grid, patches)
+        return grid.pick(patches, (t, *side))
+
+
+class TokenSelector(Selector):
+    """Keeps the best patches of each frame wherever they are, laid out anew as a smaller frame.
+
+    This breaks the frame's structure (the ablation of Table 6). As many stay as in a region of the
+    same site, so the two cost the same.
+    """
+
+    def forward(self, grid: TokenGrid) -> TokenGrid:
+        """Drop all but the best patches of each frame."""
+        t, h, w = grid.thw
+        side = self.site.region_side(h, w)
+        keep = side[0] * side[1]
+        scores = self.scoring.score_patches(grid, keep=keep)  # (b, t, n)
+        indices = hard_topk(scores, keep)  # (b, t, k)
+        self.record(grid, scores, indices)
+        if side == (h, w):
+            return grid
+        patches = in_clip(indices, h * w)
+        indicator = self.relax(scores, keep)  # (b, t, k, n)
+        if indicator is not None:
+            frames = grid.patches.flatten(2, 3)  # (b, t, n, c)
+            blended = torch.matmul(indicator.to(frames.dtype), frames).unflatten(2, side)
+            return grid.with_patches(blended).placed_by(grid, patches)
+        return grid.pick(patches, (t, *side))
+
+
+class ClipTokenSelector(Selector):
+    """Keeps the best patches of the whole clip, for backbones that take any sequence of tokens.
+
+    As many stay as in a region of the same site; a frame may lose all of its patches.
+    """
+
+    def forward(self, grid: TokenGrid) -> TokenGrid:
+        """Drop all but the best patches of the clip."""
+        t, h, w = grid.thw
+        side = self.site.region_side(h, w)
+        keep = t * side[0] * side[1]
+        scores = self.scoring.score_clip(grid, keep=keep)  # (b, t·n)
+        patches = hard_topk(scores, keep)  # (b, k)
+        self.record(grid, scores, patches)
+        return grid if side == (h, w) else grid.pick(patches, (t, *side))

@@ -100,6 +100,12 @@ def window_of(model: video_swin.VideoSwin) -> tuple[int, int, int]:
     return cast(Any, model.blocks[0]).attention.window
 
 
+def keep_names(state: State, model: nn.Module) -> dict[str, Tensor]:
+    """Leave names that are ours already."""
+    return dict(state)
+
+
+SWIN = ("patch_embed.proj.weight", "layers.0.blocks.0.attn.qkv.weight")
 RESIZE: dict[type[nn.Module], Callable[[State, Any], dict[str, Tensor]]] = {
     mvit.MViT: lambda state, model: mvit.resize_positions(
         state, thw=model.embed_thw(*model.default_input)
@@ -108,73 +114,52 @@ RESIZE: dict[type[nn.Module], Callable[[State, Any], dict[str, Tensor]]] = {
         state, window=window_of(model)
     ),
 }
+# fmt: off
 LAYOUTS = (
     Layout(
-        "tokenselect MViT",
-        mvit.MViT,
-        ("patch.weight", "positions.space", "blocks.0.norm_attention.weight"),
-        lambda state, model: dict(state),
+        "tokenselect MViT", mvit.MViT,
+        ("patch.weight", "positions.space", "blocks.0.norm_attention.weight"), keep_names
     ),
     Layout(
-        "tokenselect Video Swin",
-        video_swin.VideoSwin,
-        ("embedding.project.weight", "blocks.0.attention.bias_table"),
-        lambda state, model: dict(state),
+        "tokenselect Video Swin", video_swin.VideoSwin,
+        ("embedding.project.weight", "blocks.0.attention.bias_table"), keep_names
     ),
     Layout(
-        "torchvision MViT",
-        mvit.MViT,
-        ("conv_proj.weight", "pos_encoding.spatial_pos"),
-        rename_mvit(mvit.from_torchvision, space="pos_encoding.spatial_pos"),
+        "torchvision MViT", mvit.MViT, ("conv_proj.weight", "pos_encoding.spatial_pos"),
+        rename_mvit(mvit.from_torchvision, space="pos_encoding.spatial_pos")
     ),
     Layout(
-        "SlowFast MViT",
-        mvit.MViT,
+        "SlowFast MViT", mvit.MViT,
         ("patch_embed.proj.weight", "pos_embed_spatial", "blocks.0.attn.pool_k.weight"),
-        rename_mvit(mvit.from_slowfast, space="pos_embed_spatial"),
+        rename_mvit(mvit.from_slowfast, space="pos_embed_spatial")
     ),
     Layout(
-        "PyTorchVideo MViT",
-        mvit.MViT,
+        "PyTorchVideo MViT", mvit.MViT,
         ("patch_embed.patch_model.weight", "cls_positional_encoding.pos_embed_spatial"),
-        rename_mvit(mvit.from_slowfast, space="cls_positional_encoding.pos_embed_spatial"),
+        rename_mvit(mvit.from_slowfast, space="cls_positional_encoding.pos_embed_spatial")
     ),
     Layout(
-        "torchvision Swin3D",
-        video_swin.VideoSwin,
+        "torchvision Swin3D", video_swin.VideoSwin,
         ("patch_embed.proj.weight", "features.0.0.attn.qkv.weight"),
-        lambda state, model: video_swin.from_torchvision(state),
-        patch_dims=5,
+        lambda state, model: video_swin.from_torchvision(state), 5
     ),
     Layout(
-        "torchvision image Swin",
-        video_swin.VideoSwin,
+        "torchvision image Swin", video_swin.VideoSwin,
         ("features.0.0.weight", "features.1.0.attn.relative_position_bias_table"),
-        inflate(video_swin.from_torchvision),
-        patch_dims=4,
+        inflate(video_swin.from_torchvision), 4
     ),
     Layout(
-        "mmaction2 Video Swin",
-        video_swin.VideoSwin,
+        "mmaction2 Video Swin", video_swin.VideoSwin,
         ("backbone.patch_embed.proj.weight", "backbone.layers.0.blocks.0.attn.qkv.weight"),
-        lambda state, model: video_swin.from_mmaction(state),
-        patch_dims=5,
+        lambda state, model: video_swin.from_mmaction(state), 5
     ),
     Layout(
-        "Video-Swin-Transformer",
-        video_swin.VideoSwin,
-        ("patch_embed.proj.weight", "layers.0.blocks.0.attn.qkv.weight"),
-        lambda state, model: video_swin.from_mmaction(state),
-        patch_dims=5,
+        "Video-Swin-Transformer", video_swin.VideoSwin, SWIN,
+        lambda state, model: video_swin.from_mmaction(state), 5
     ),
-    Layout(
-        "image Swin",
-        video_swin.VideoSwin,
-        ("patch_embed.proj.weight", "layers.0.blocks.0.attn.qkv.weight"),
-        inflate(video_swin.from_mmaction),
-        patch_dims=4,
-    ),
+    Layout("image Swin", video_swin.VideoSwin, SWIN, inflate(video_swin.from_mmaction), 4),
 )
+# fmt: on
 
 
 def recognise(state: State) -> Layout | None:

@@ -73,10 +73,14 @@ def mmaction_file(size: str, sha256: str) -> PublicFile:
     return PublicFile("mmaction2", url, sha256=sha256)
 
 
-def authors_file(backbone: str, plan: str, key: str) -> PublicFile:
-    """Describe a checkpoint that the paper's authors released; its name on the disk is ours."""
-    name = f"stts-{backbone}-{plan.replace('=', '')}.pth"
-    return PublicFile("the paper's authors", f"{DRIVE}/{key}/view", plan=plan, name=name)
+def authors_files(backbone: str, files: dict[str, tuple[str, str]]) -> dict[str, PublicFile]:
+    """Describe the authors' checkpoints: the paper's name of each plan, its counts and its key."""
+    described = {}
+    for title, (plan, key) in files.items():
+        name = f"stts-{backbone}-{plan.replace('=', '')}.pth"  # on the disk, of our making
+        file = PublicFile("the paper's authors", f"{DRIVE}/{key}/view", plan=plan, name=name)
+        described[f"stts-{title}"] = file
+    return described
 
 
 def video_swin_file(stem: str, num_classes: int = 400) -> PublicFile:
@@ -84,25 +88,18 @@ def video_swin_file(stem: str, num_classes: int = 400) -> PublicFile:
     return PublicFile("Video-Swin-Transformer", f"{VIDEO_SWIN}/{stem}.pth", num_classes)
 
 
+# fmt: off
 PUBLIC: dict[str, dict[str, PublicFile]] = {
     "mvit_b16": {
         "kinetics400": torchvision_file("mvit_v1_b", "dbeb1030", 140),
         "kinetics400-pytorchvideo": PublicFile("PyTorchVideo", f"{PYTORCHVIDEO}/MVIT_B_16x4.pyth"),
-        "stts-T0_0.9-S4_0.9": authors_file(
-            "mvit_b16", "T0=7-S4=13x13", "1IP_phCBQRTsUb5RQmPeRusjdlM2J10Xb"
-        ),
-        "stts-T0_0.8-S4_0.9": authors_file(
-            "mvit_b16", "T0=6-S4=13x13", "1Fd0q3e9VDfokfuljt0hF7FXfRxh3QO61"
-        ),
-        "stts-T0_0.6-S4_0.9": authors_file(
-            "mvit_b16", "T0=5-S4=13x13", "1Zkn-AY6Pb2wMuzQrUFXQYGJLugVG9BQF"
-        ),
-        "stts-T0_0.5-S4_0.7": authors_file(
-            "mvit_b16", "T0=4-S4=12x12", "1JSESMIOi1A-9QaQflcoxCPS7RYxa03pH"
-        ),
-        "stts-T0_0.4-S4_0.6": authors_file(
-            "mvit_b16", "T0=3-S4=11x11", "1A5qA1d6lIpskV8cQVjDFuwD128SI4OfJ"
-        ),
+        **authors_files("mvit_b16", {
+            "T0_0.9-S4_0.9": ("T0=7-S4=13x13", "1IP_phCBQRTsUb5RQmPeRusjdlM2J10Xb"),
+            "T0_0.8-S4_0.9": ("T0=6-S4=13x13", "1Fd0q3e9VDfokfuljt0hF7FXfRxh3QO61"),
+            "T0_0.6-S4_0.9": ("T0=5-S4=13x13", "1Zkn-AY6Pb2wMuzQrUFXQYGJLugVG9BQF"),
+            "T0_0.5-S4_0.7": ("T0=4-S4=12x12", "1JSESMIOi1A-9QaQflcoxCPS7RYxa03pH"),
+            "T0_0.4-S4_0.6": ("T0=3-S4=11x11", "1A5qA1d6lIpskV8cQVjDFuwD128SI4OfJ"),
+        }),
     },
     "mvit_b16_32x3": {
         "kinetics400": PublicFile("PyTorchVideo", f"{PYTORCHVIDEO}/MVIT_B_32x3_f294077834.pyth"),
@@ -120,17 +117,20 @@ PUBLIC: dict[str, dict[str, PublicFile]] = {
         "kinetics400-imagenet22k": torchvision_file("swin3d_b_22k", "7c6ae6fa", 364),
         "kinetics400-mmaction2": mmaction_file("base", "182ec6cc"),
         "kinetics600": video_swin_file("swin_base_patch244_window877_kinetics600_22k", 600),
-        "stts-T0_0.9": authors_file("video_swin_b", "T0=14", "1GhIUgFBLTBQqZZ0puEtTSJPB_4ca77oy"),
-        "stts-T0_0.8": authors_file("video_swin_b", "T0=12", "1gqLCuDUeSYjx2XKqPPaZDDWD9WDWnJjb"),
-        "stts-T0_0.6": authors_file("video_swin_b", "T0=10", "1bGIULKgISA5EGanO1Es6_tvqvQsoAnrb"),
-        "stts-T0_0.5": authors_file("video_swin_b", "T0=9", "1xokwKomvCkGfyATaY_2yzjQr9OcBi995"),
-        "stts-T0_0.4": authors_file("video_swin_b", "T0=6", "1W6sQp7bjKDWleARivkuoMmZOWzi5YKsl"),
+        **authors_files("video_swin_b", {
+            "T0_0.9": ("T0=14", "1GhIUgFBLTBQqZZ0puEtTSJPB_4ca77oy"),
+            "T0_0.8": ("T0=12", "1gqLCuDUeSYjx2XKqPPaZDDWD9WDWnJjb"),
+            "T0_0.6": ("T0=10", "1bGIULKgISA5EGanO1Es6_tvqvQsoAnrb"),
+            "T0_0.5": ("T0=9", "1xokwKomvCkGfyATaY_2yzjQr9OcBi995"),
+            "T0_0.4": ("T0=6", "1W6sQp7bjKDWleARivkuoMmZOWzi5YKsl"),
+        }),
     },
     "video_swin_b_w16": {
         "something-v2": video_swin_file("swin_base_patch244_window1677_sthv2", 174),
         "kinetics400": video_swin_file("swin_base_patch244_window1677_kinetics400_22k"),
     },
 }
+# fmt: on
 
 
 def public_weights(model: str) -> dict[str, PublicFile]:

@@ -1,34 +1,63 @@
-"""MViT of torchvision, pytorchvideo and SlowFast: blocks map (tokens, thw) to the same."""
+"""Models whose grid changes from stage to stage: ours, MViT of three libraries, and Swin3D."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, cast
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import Adapter, Arguments
+from tokenselect.adapters.adapter import Arguments, Removable, SequenceAdapter
 from tokenselect.grid import TokenGrid
-from tokenselect.plan import THW
+from tokenselect.plan import THW, SelectionPlan
 
 
-class MViTAdapter(Adapter):
+class OwnAdapter(SequenceAdapter):
+    """Reads and writes nothing but the grid itself."""
+
+    def stage_starts(self, model: nn.Module) -> tuple[int, ...]:
+        """Give the first block of each stage."""
+        return cast(tuple[int, ...], model.stage_starts)
+
+    def channels(self, block: nn.Module) -> int:
+        """Give the width of the tokens that enter a block."""
+        return cast(int, block.in_channels)
+
+    def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
+        """Take the grid."""
+        return arguments.get(0, "grid")
+
+    def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
+        """Put the grid in its place."""
+        return arguments.put(0, "grid", grid)
+
+    def embed_thw(self, model: nn.Module) -> THW | None:
+        """Give the grid before block 0 at the input size the model was built for."""
+        return model.embed_thw(*model.default_input)  # type: ignore[operator, misc]
+
+    def out_thw(self, block: nn.Module, thw: THW) -> THW:
+        """Give the grid after a block."""
+        return block.out_thw(thw)  # type: ignore[operator]
+
+    def has_class_attention(self, block: nn.Module) -> bool:
+        """Tell whether the block has a class token."""
+        return hasattr(block, "class_attention")
+
+    def class_attention(self, block: nn.Module, grid: TokenGrid) -> Tensor:
+        """Compute the class token's attention again from the block's input."""
+        return block.class_attention(grid)  # type: ignore[operator]
+
+
+class MViTAdapter(SequenceAdapter):
     """What the libraries have in common: the grid travels with the tokens."""
 
     num_prefix = 1
     thw_name: str
 
-    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """List the blocks."""
-        return tuple(cast(nn.ModuleList, model.blocks))
-
     def stage_starts(self, model: nn.Module) -> tuple[int, ...]:
         """Give block 0 and the blocks that pool their queries."""
         blocks = self.blocks(model)
         return (0, *(i for i, block in enumerate(blocks) if i and _shrinks(block)))
-
-    def channels(self, block: nn.Module) -> int:
-        """Give the width of the tokens that enter a block."""
-        return cast(Tensor, cast(nn.Module, block.norm1).weight).shape[0]
 
     def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
         """Join tokens and grid, both arguments of the block."""
@@ -127,3 +156,66 @@ def _query_pool(block: nn.Module) -> Any:
 def _shrinks(block: nn.Module) -> bool:
     pool = _query_pool(block)
     return pool is not None and max(pool.stride) > 1
+
+
+class TorchvisionSwinAdapter(SequenceAdapter):
+    """`torchvision.models.video.swin3d_t`, `swin3d_s` and `swin3d_b`.
+
+    A site before the first block of a stage comes after the merging of patches.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.merged_after = [stage[-1] for stage in _stages(model)[:-1]]
+
+    def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
+        """List the blocks of all stages."""
+        return tuple(block for stage in _stages(model) for block in stage)
+
+    def stage_starts(self, model: nn.Module) -> tuple[int, ...]:
+        """Give the first block of each stage."""
+        return (0, *accumulate(len(stage) for stage in _stages(model)[:-1]))
+
+    def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
+        """Flatten the patches."""
+        return TokenGrid.from_patches(arguments.get(0, "x"))
+
+    def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
+        """Put the patches back in their shape."""
+        return arguments.put(0, "x", grid.patches)
+
+    def out_thw(self, block: nn.Module, thw: THW) -> THW:
+        """Give the grid that the next block gets."""
+        t, h, w = thw
+        is_last = any(block is last for last in self.merged_after)
+        return (t, -(-h // 2), -(-w // 2)) if is_last else thw
+
+    def attach(
+        self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
+    ) -> Sequence[Removable]:
+        """Watch the blocks behind the first region: they must not fall below the window."""
+        regions = [site.block for site in plan if site.kind == "S"]
+        behind = self.blocks(model)[min(regions) :] if regions else ()
+        return [block.register_forward_pre_hook(refuse_small_frames) for block in behind]
+
+
+def refuse_small_frames(block: nn.Module, arguments: tuple[Any, ...]) -> None:
+    """Refuse frames smaller than the window: there the block looks its relative biases up wrongly.
+
+    It reads the first t·h·w rows and columns of a table made for the full window, which are those
+    of other offsets unless rows and columns are complete. Fewer frames do no harm.
+    """
+    h, w = arguments[0].shape[2:4]
+    _, rows, columns = cast(Any, block.attn).window_size
+    if h < rows or w < columns:
+        raise ValueError(
+            f"region selection left frames of {h}×{w} patches for a block with windows of "
+            f"{rows}×{columns}; torchvision's Swin3D reads wrong relative biases there: keep "
+            "larger regions, select frames only, or use tokenselect's video_swin models"
+        )
+
+
+def _stages(model: nn.Module) -> list[nn.Sequential]:
+    """List the stages, without the merging between them."""
+    children = cast(nn.Sequential, model.features)
+    return [stage for stage in children if isinstance(stage, nn.Sequential)]

@@ -1,0 +1,151 @@
+"""How selectors run inside a model: hooks, the grids they expect, and compiled graphs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import MethodType
+from typing import Any
+
+from torch import Tensor, nn
+
+from tokenselect.adapters import Adapter, Arguments
+from tokenselect.grid import TokenGrid
+from tokenselect.plan import THW, SelectionPlan
+from tokenselect.selectors import Selector
+
+
+@dataclass(frozen=True)
+class BlockGrid:
+    """What comes to a block and what its sites leave of it."""
+
+    given: THW
+    kept: THW
+
+
+def follow_grids(adapter: Adapter, model: nn.Module, plan: SelectionPlan) -> list[BlockGrid]:
+    """Follow the grid through a model, so that a count too large is refused now, not later.
+
+    Returns:
+        One per block and one for the site after the last; empty for a model whose usual input is
+        not known.
+    """
+    thw = adapter.embed_thw(model)
+    if thw is None:
+        return []
+    grids: list[BlockGrid] = []
+    for index, block in enumerate((*adapter.blocks(model), None)):
+        kept = thw
+        for site in plan.before(index):
+            kept = site.kept_thw(kept)
+        grids.append(BlockGrid(thw, kept))
+        thw = kept if block is None else adapter.out_thw(block, kept)
+    return grids
+
+
+class AttentionProbe:
+    """Forward hook on the block before a site: remembers its class token's attention.
+
+    Args:
+        adapter: reads the block's arguments.
+        thw: the grid that the block works on, by the plan.
+    """
+
+    def __init__(self, adapter: Adapter, thw: THW | None) -> None:
+        self.adapter = adapter
+        self.thw = thw
+        self.latest: Tensor | None = None
+
+    def __call__(
+        self, block: nn.Module, positional: tuple[Any, ...], named: dict[str, Any], output: Any
+    ) -> None:
+        """Remember the attention; the output stays as it is."""
+        grid = self.adapter.read(Arguments(positional, named), self.thw)
+        self.latest = self.adapter.class_attention(block, grid)
+
+
+class SiteHook:
+    """Changes the arguments of a block: passes its grid through the selectors of its sites.
+
+    Args:
+        adapter: reads and writes the block's arguments.
+        selectors: in the order they run.
+        thw: the grid before them, by the plan.
+        probe: knows the class token's attention in the block before.
+
+    Attributes:
+        notes: are told the grids before and after, each patch with its position.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        selectors: Sequence[Selector],
+        thw: THW | None,
+        probe: AttentionProbe | None = None,
+    ) -> None:
+        self.notes: list[Callable[[Sequence[TokenGrid], Sequence[TokenGrid]], None]] = []
+        self.adapter = adapter
+        self.selectors = list(selectors)
+        self.thw = thw
+        self.probe = probe
+
+    def __call__(self, arguments: Arguments) -> Arguments:
+        """Give the block the smaller grid in place of the one it was called with."""
+        grids = self.adapter.read_all(arguments, self.thw)
+        if self.probe is not None:
+            grids = [replace(grid, class_attention=self.probe.latest) for grid in grids]
+            self.probe.latest = None
+        if not self.notes:
+            return self.adapter.write_all([self.select(grid) for grid in grids], arguments)
+        kept = [self.select(grid.placed()) for grid in grids]
+        for note in self.notes:
+            note(grids, kept)
+        return self.adapter.write_all(kept, arguments)
+
+    def select(self, grid: TokenGrid) -> TokenGrid:
+        """Pass one grid through the selectors."""
+        for selector in self.selectors:
+            if not (self.adapter.is_ragged and selector.site.takes_all(grid.thw)):
+                grid = selector(grid)
+        return grid
+
+
+class EndHook:
+    """Forward hook on the last block: passes what it returns through the selectors after it.
+
+    Args:
+        hook: of the site after the last block.
+    """
+
+    def __init__(self, hook: SiteHook) -> None:
+        self.hook = hook
+
+    def __call__(
+        self, block: nn.Module, positional: tuple[Any, ...], named: dict[str, Any], output: Any
+    ) -> Any:
+        """Give the model the smaller grid in place of the one the block returned."""
+        adapter = self.hook.adapter
+        arguments = self.hook(adapter.after(Arguments(positional, named), output))
+        return adapter.output(arguments, output)
+
+
+def mark_hooked(model: nn.Module) -> None:
+    """Give every module with hooks its own `forward` as an attribute, and take it from the others.
+
+    `torch.compile` shares graphs between the models of a class and takes it that a module without
+    hooks never gets any: a selected model would be given the graph of a dense one, and its logits.
+    What the compiler does check, in every module that it calls, is that `forward` is the one of the
+    class and not an attribute of the module. The mark is the bound method that the module has
+    anyway, so that nothing else changes.
+    """
+    for module in model.modules():
+        mark = module.__dict__.get("forward")
+        if module._forward_pre_hooks or module._forward_hooks:
+            if mark is None and _is_own(module.forward, module):
+                module.__dict__["forward"] = module.forward
+        elif mark is not None and _is_own(mark, module):
+            del module.__dict__["forward"]
+
+
+def _is_own(forward: object, module: nn.Module) -> bool:
+    """Tell whether `forward` is what the module's class has, and not someone's replacement."""
+    return isinstance(forward, MethodType) and forward == MethodType(type(module).forward, module)
