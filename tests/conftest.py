@@ -1,4 +1,9 @@
-"""One thread a test process: the suite runs in as many processes as there are cores."""
+"""One thread a test process, since the suite runs in as many processes as there are cores; and no
+network: libraries that ask the Hugging Face Hub on the way would wait for it."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import hypothesis
 import torch

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokenselect.adapters import supported_models
-    from tokenselect.checkpoints import load_model, plan_of, save_model, with_plan
+    from tokenselect.checkpoints import load_model, load_selectors, plan_of, save_model, with_plan
     from tokenselect.checkpoints.hub import push_to_hub, save_pretrained
     from tokenselect.grid import TokenGrid
     from tokenselect.inference.explain import explain
@@ -45,6 +45,7 @@ __all__ = [
     "insert_selectors",
     "list_models",
     "load_model",
+    "load_selectors",
     "load_weights",
     "optimize_for_inference",
     "plan_of",
@@ -74,6 +75,7 @@ _HOME_OF = {
     "insert_selectors": "insertion",
     "list_models": "models",
     "load_model": "checkpoints",
+    "load_selectors": "checkpoints",
     "load_weights": "weights",
     "optimize_for_inference": "inference.memory",
     "plan_of": "checkpoints",

@@ -72,6 +72,8 @@ def test_the_whole_of_x_clip_selects_regions():
     model = scramble(library.XCLIPModel(config))
     words, video = torch.randint(1, 49, (3, 6)), torch.randn(2, 5, 3, 32, 32)
     dense = model(input_ids=words, pixel_values=video).logits_per_video
+    with pytest.raises(ValueError, match=r"T0_0\.5 selects frames, and the model has one frame"):
+        insert_selectors(model, "T0_0.5")
     insert_selectors(model, "S1_0.5", method="novelty")
     with record_kept(model) as kept:
         found = model(input_ids=words, pixel_values=video).logits_per_video

@@ -106,6 +106,13 @@ def test_timesformer_layers_share_the_models_configuration_when_nothing_is_dropp
     assert model.config.num_frames == 5
 
 
+@pytest.mark.parametrize("frames", [3, 8])
+def test_timesformer_at_another_frame_count_is_refused(frames):
+    model = insert_selectors(hosts.timesformer(), "T1=3")
+    with pytest.raises(ValueError, match=rf"clips of 5 frames \(config.num_frames\), got {frames}"):
+        model(torch.randn(2, frames, 3, 32, 32))
+
+
 def test_vivit_with_a_mask_is_refused():
     model = insert_selectors(hosts.vivit(is_classifier=False), "T0_0.5")
     video = torch.randn(CLIPS[hosts.vivit])

@@ -3,7 +3,8 @@
 import pytest
 from torch import nn
 
-from tests.contracts import hosts
+from tests.contracts import frame_hosts, hosts
+from tests.contracts.language_hosts import QWENS
 from tokenselect import insert_selectors
 from tokenselect.export import OpenVinoModel, compare_logits, export_model
 
@@ -18,6 +19,13 @@ HOSTS = {  # what builds it, its input, a plan
     "ViViT": (hosts.vivit, (1, 10, 3, 48, 32), "T0=3-S1=3x3"),
     "TimeSformer": (hosts.timesformer, (1, 5, 3, 32, 32), "T0=3-S1=3x3"),
     "V-JEPA 2": (hosts.vjepa2, (1, 10, 3, 32, 32), "T0=3-S1=3x3"),
+    "CLIP": (frame_hosts.clip, (5, 3, 32, 32), "T0=3-S1=3x3"),
+    "SigLIP": (frame_hosts.siglip, (5, 3, 32, 32), "T0=3-S1=3x3"),
+    "X-CLIP": (frame_hosts.x_clip, (5, 3, 32, 32), "T0=3-S1=3x3"),
+    "timm ViT": (frame_hosts.timm_vit, (5, 3, 32, 32), "T0=3-S1=3x3"),
+    "Hiera": (frame_hosts.hiera, (1, 3, 10, 64, 48), "T0=3-S1=3x2"),
+    "VideoMAE V2": (frame_hosts.videomae_v2, (1, 3, 10, 48, 32), "T0=3-S1=3x3"),
+    "InternVideo2": (frame_hosts.internvideo2, (1, 3, 5, 32, 32), "T0=3-S1=3x3"),
 }
 
 
@@ -32,3 +40,8 @@ def test_a_host_answers_the_same_in_onnxruntime_and_openvino(host, tmp_path):
     assert export_model(model, path, "onnx", input_shape=shape).largest < 1e-4
     opened = OpenVinoModel(path)  # it reads ONNX, too
     assert compare_logits(model, opened, input_shape=shape).largest < 1e-4
+
+
+def test_what_cannot_be_exported_says_so(tmp_path):
+    with pytest.raises(ValueError, match="a Qwen2VLForConditionalGeneration cannot be exported"):
+        export_model(QWENS["qwen2-vl"](), tmp_path / "a.onnx", input_shape=(1, 3, 2, 8, 8))

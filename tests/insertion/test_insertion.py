@@ -1,5 +1,6 @@
 import copy
 import io
+import warnings
 
 import pytest
 import torch
@@ -221,3 +222,28 @@ def test_recording_a_dense_model_is_refused():
     model = create_model("mvit_mini")
     with pytest.raises(ValueError, match="no selectors"), record_selections(model):
         pass
+
+
+@pytest.mark.parametrize("scorer", ["paper", "released", "anchor-features"])
+def test_one_of_two_frames_is_learned(scorer, video):
+    model = build(plan="T0=2-T2=1", scorer=scorer).train()
+    model(video).square().sum().backward()
+    parts = model.token_selectors["T2"].scoring.named_parameters()
+    assert max(p.grad.abs().max() for name, p in parts if "bias" not in name) > 0
+
+
+def test_a_site_that_keeps_all_says_so(video):
+    with pytest.warns(UserWarning, match="T0_0.9 keeps all of 4 frames: it saves nothing"):
+        build(plan="T0_0.9")
+    with pytest.warns(UserWarning, match="S4=6x4 keeps all of 6×4"):
+        build(plan="S4=6x4")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build(plan="T0_1.0-S1_1.0-S4_0.5")
+
+
+def test_frames_of_a_model_that_has_one_are_refused():
+    model = create_model("mvit_mini", frames=2, size=(48, 32))
+    with pytest.raises(ValueError, match=r"T0_0\.5 selects frames, and the model has one frame"):
+        insert_selectors(model, "T0_0.5")
+    insert_selectors(model, "S0_0.5")

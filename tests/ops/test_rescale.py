@@ -25,3 +25,11 @@ def test_equal_scores_become_zero_and_keep_a_finite_gradient():
     rescale(scores).sum().backward()
     assert torch.equal(rescale(scores), torch.zeros(3))
     assert scores.grad.isfinite().all()
+
+
+def test_two_scores_keep_their_order_and_a_gradient():
+    scores = torch.tensor([[0.3, -0.4], [1.0, 2.5]], requires_grad=True)
+    rescaled = rescale(scores)
+    assert rescaled.argmax(-1).tolist() == [0, 1]
+    rescaled[:, 0].sum().backward()
+    assert scores.grad.abs().min() > 0.05

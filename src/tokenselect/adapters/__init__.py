@@ -11,7 +11,7 @@ from tokenselect.adapters.adapter import (
     change_arguments,
     context_of,
 )
-from tokenselect.adapters.lookup import find_adapter, supported_models
+from tokenselect.adapters.lookup import find_adapter, is_supported, supported_models
 
 __all__ = [
     "Adapter",
@@ -21,5 +21,6 @@ __all__ = [
     "change_arguments",
     "context_of",
     "find_adapter",
+    "is_supported",
     "supported_models",
 ]

@@ -97,12 +97,14 @@ class OtherAttribute:
     """Gives a module another value of an attribute, until removed."""
 
     def __init__(self, module: nn.Module, name: str, value: Any) -> None:
-        self.module, self.name, self.before = module, name, getattr(module, name)
+        self.module, self.name, self.before = module, name, module.__dict__.get(name)
         setattr(module, name, value)
 
     def remove(self) -> None:
-        """Give the module its own value back."""
-        setattr(self.module, self.name, self.before)
+        """Give the module its own value back, or that of its class."""
+        delattr(self.module, self.name)
+        if self.before is not None:
+            setattr(self.module, self.name, self.before)
 
 
 class Adapter:
@@ -168,8 +170,9 @@ class Adapter:
         (grid,) = grids
         return self.write(grid, arguments)
 
-    def end(self, model: nn.Module) -> nn.Module:
-        """Give the module whose output the site after the last block changes."""
+    def end(self, model: nn.Module) -> nn.Module | None:
+        """Give the module whose output the site after the last block changes; None if the adapter
+        runs that site itself."""
         return self.blocks(model)[-1]
 
     def after(self, arguments: Arguments, output: Any) -> Arguments:
@@ -217,12 +220,7 @@ class Adapter:
         return False
 
     def class_attention(self, block: nn.Module, grid: TokenGrid) -> Tensor:
-        """Give the class token's attention in a block, on the grid after it: (b, t, h, w).
-
-        Args:
-            block: the block before a site.
-            grid: what it was given.
-        """
+        """Give the class token's attention in a block, on the grid after it: (b, t, h, w)."""
         raise NotImplementedError
 
 

@@ -1,5 +1,6 @@
 """Video transformers of Hugging Face: VideoMAE, TimeSformer, ViViT and V-JEPA 2."""
 
+import sys
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
@@ -96,10 +97,23 @@ class TimesformerAdapter(HuggingFaceAdapter):
         whole = self.embed_thw(model)
         blocks = zip(self.blocks(model), grids, strict=True)
         return [
-            OtherAttribute(block, "config", self.config_of(thw))
-            for block, thw in blocks
-            if thw != whole
+            change_arguments(cast(nn.Module, model.base_model), self.check_frames),
+            *(
+                OtherAttribute(block, "config", self.config_of(thw))
+                for block, thw in blocks
+                if thw != whole
+            ),
         ]
+
+    def check_frames(self, arguments: Arguments) -> Arguments:
+        """Refuse a clip of another length: the layers count on that of the configuration."""
+        found, frames = arguments.get(0, "pixel_values").shape[1], self.config.num_frames
+        if found != frames:
+            raise ValueError(
+                f"TimeSformer's layers count on clips of {frames} frames (config.num_frames), got "
+                f"{found}: set the number before the model is built"
+            )
+        return arguments
 
     def config_of(self, thw: THW) -> Any:
         """Give the configuration of a layer that works on this grid."""
@@ -237,3 +251,31 @@ def refuse_predictor(arguments: Arguments) -> Arguments:
             "model(video, skip_predictor=True) without masks"
         )
     return arguments
+
+
+def is_pretrained(model: nn.Module) -> bool:
+    """Tell whether a model is one of transformers, which writes its own files."""
+    return hasattr(getattr(model, "config", None), "save_pretrained")
+
+
+def names_in_files(model: nn.Module) -> dict[str, str]:
+    """Map the names that transformers writes to files, where it changes them, to the model's own.
+
+    Files of VideoMAE and ViViT keep the names of older versions; `from_pretrained` renames them.
+    """
+    loading = sys.modules.get("transformers.core_model_loading")
+    if loading is None or not is_pretrained(model):
+        return {}
+    own = {id(tensor): (name, tensor) for name, tensor in model.state_dict().items()}
+    written = loading.revert_weight_conversion(model, {n: tensor for n, tensor in own.values()})
+    pairs = {new: own[id(tensor)][0] for new, tensor in written.items() if id(tensor) in own}
+    return {new: name for new, name in pairs.items() if new != name}
+
+
+def rename_on_load(
+    model: nn.Module, state: dict[str, Tensor], prefix: str, *others: object
+) -> None:
+    """Take the names of files, too, where a state dict is loaded, as a resumed Trainer does."""
+    for new, name in names_in_files(model).items():
+        if prefix + new in state and prefix + name not in state:
+            state[prefix + name] = state.pop(prefix + new)

@@ -134,13 +134,25 @@ def supported_models() -> dict[str, str]:
 
 def find_adapter(model: nn.Module) -> Adapter:
     """Find the adapter of a model's class or of one it derives from."""
-    for cls in type(model).__mro__:
-        anywhere = f"*.{cls.__module__.rpartition('.')[2]}.{cls.__qualname__}"
-        adapter = ADAPTERS.get(f"{cls.__module__}.{cls.__qualname__}") or ADAPTERS.get(anywhere)
-        if adapter is not None:
-            return adapter(model)
+    adapter = _adapter_of(type(model))
+    if adapter is not None:
+        return adapter(model)
     name = f"{type(model).__module__}.{type(model).__qualname__}"
     raise TypeError(
         f"no adapter for {name}; supported: {', '.join(supported_models())}; "
         "for other models write one (docs/adapters.md) and pass it as adapter=…"
     )
+
+
+def is_supported(model: nn.Module) -> bool:
+    """Tell whether `find_adapter` finds one."""
+    return _adapter_of(type(model)) is not None
+
+
+def _adapter_of(cls: type) -> type[Adapter] | None:
+    for base in cls.__mro__:
+        anywhere = f"*.{base.__module__.rpartition('.')[2]}.{base.__qualname__}"
+        adapter = ADAPTERS.get(f"{base.__module__}.{base.__qualname__}") or ADAPTERS.get(anywhere)
+        if adapter is not None:
+            return adapter
+    return None

@@ -1,6 +1,7 @@
 """Models with all that belongs to them: loaded, put under another plan, saved, shared."""
 
 from tokenselect.checkpoints.files import load_model, save_model
+from tokenselect.checkpoints.hosts import load_selectors
 from tokenselect.checkpoints.model import (
     ModelInfo,
     info_of,
@@ -15,6 +16,7 @@ __all__ = [
     "ModelInfo",
     "info_of",
     "load_model",
+    "load_selectors",
     "method_of",
     "plan_of",
     "remarks_of",

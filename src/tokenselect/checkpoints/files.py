@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tokenselect.adapters import is_supported
+from tokenselect.checkpoints.hosts import load_host, save_host, write_tensors
 from tokenselect.checkpoints.model import (
     ModelInfo,
     Plan,
@@ -32,7 +30,6 @@ from tokenselect.models import create_model, find_weights, list_models
 from tokenselect.plan import SELECTORS
 from tokenselect.selectors.build import DEFAULT_SCORER
 from tokenselect.weights import load_weights, public_weights, read_weights
-from tokenselect.weights.files import WEIGHTS
 from tokenselect.weights.formats import convert, is_scorer
 from tokenselect.weights.load import check_finite
 
@@ -50,8 +47,9 @@ def load_model(
     class_names: str | Path | Sequence[str] | None = None,
     size: Size | None = None,
     device: str | torch.device = "cpu",
+    host: nn.Module | None = None,
 ) -> nn.Module:
-    """Load a model in evaluation mode; `model.info` holds all that belongs to it.
+    """Load a model in evaluation mode; `model.info` holds all that belongs to one of ours.
 
     Args:
         source: a run's folder (its best is taken), a checkpoint's folder, a file that
@@ -67,6 +65,8 @@ def load_model(
         size: side, or height and width, of the frames, if not the model's own; tables of positions
             are resized.
         device: where the model runs.
+        host: for a model of another library that `save_model` wrote: a dense one, built as it was.
+            A folder of transformers' `save_pretrained` needs none.
     """
     if source is None and weights is not None:
         raise ValueError(f"weights {str(weights)!r} need the name of their model")
@@ -77,6 +77,10 @@ def load_model(
         raise ValueError(
             f"weights are for a model by name, got weights {str(weights)!r} and {str(place)!r}"
         )
+    elif (foreign := load_host(place, host, plan=plan, method=method)) is not None:
+        if class_names is not None or size is not None:
+            raise ValueError("class_names and size are for models of create_model")
+        return foreign.eval().to(torch.device(device))
     else:
         model = _load_checkpoint(place, plan=plan, method=method, size=size)
     if class_names is not None:
@@ -226,8 +230,9 @@ def save_model(
     """Write a model, whole or not at all.
 
     Args:
-        model: of ours, with whatever selectors it has now.
-        path: a file, or a folder to write `model.safetensors` into.
+        model: of ours or of a supported library, with whatever selectors it has now.
+        path: a file, or a folder to write `model.safetensors` into; models of transformers are
+            written by their own `save_pretrained`, into a folder.
         class_names: of its outputs, in order; those of a loaded model stay if none are given.
         metadata: anything else to keep, as JSON: a recipe, results. It is added to what a loaded
             model has.
@@ -235,6 +240,9 @@ def save_model(
     Returns:
         The file.
     """
+    path = Path(path)
+    if getattr(model, "settings", None) is None and is_supported(model):
+        return save_host(model, path, metadata=metadata)
     described, info = describe_model(model), info_of(model)
     is_named = info.id2label != number_classes(described["num_classes"])
     names = list(class_names) or (info.class_names if is_named else [])
@@ -242,17 +250,5 @@ def save_model(
         raise ValueError(
             f"class_names must be {described['num_classes']}, one per output, got {len(names)}"
         )
-    path = Path(path)
-    file = path if path.suffix == ".safetensors" else path / WEIGHTS
-    file.parent.mkdir(parents=True, exist_ok=True)
     known = {**info.metadata, **(metadata or {}), "model": described, "class_names": names}
-    text = {name: json.dumps(value) for name, value in known.items()}
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
-    tensors = {n: value.detach().cpu().contiguous() for n, value in model.state_dict().items()}
-    try:
-        save_file(tensors, unfinished, metadata=text)
-        os.replace(unfinished, file)
-    except (OSError, SafetensorError) as error:
-        unfinished.unlink(missing_ok=True)
-        raise OSError(f"{file} could not be written: {error}") from error
-    return file
+    return write_tensors(model, path, known)

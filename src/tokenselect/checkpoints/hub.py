@@ -56,6 +56,8 @@ def save_pretrained(
         The folder.
     """
     folder = Path(folder)
+    if getattr(model, "settings", None) is None:  # its library writes configuration and card
+        return save_model(model, folder, metadata=metadata).parent
     if license is not None:
         metadata = {**(metadata or {}), "license": license}
     kept = read_metadata(save_model(model, folder, class_names=class_names, metadata=metadata))
@@ -77,14 +79,11 @@ def push_to_hub(
     token: str | None = None,
     commit_message: str = "Upload model with tokenselect",
 ) -> str:
-    """Upload what `save_pretrained` writes to a repository, which is made if need be.
+    """Upload what `save_pretrained` writes, with the same settings, to a repository.
 
     Args:
-        model: of ours.
-        repo_id: "user/name"; `load_model` takes the same.
-        class_names: as `save_pretrained` takes them.
-        metadata: as `save_pretrained` takes it.
-        license: as `save_pretrained` takes it.
+        model: of ours; those of transformers have a `push_to_hub` of their own.
+        repo_id: "user/name", made if need be; `load_model` takes the same.
         private: whether a new repository is; None for the account's own setting.
         token: of the account; None for the one this machine is logged in with.
         commit_message: of the upload.
@@ -105,13 +104,7 @@ def push_to_hub(
 
 
 def write_card(model: nn.Module, metadata: Mapping[str, Any], *, repo: str) -> str:
-    """Write the card: YAML for the Hub, then text for readers.
-
-    Args:
-        model: the model.
-        metadata: what its file says.
-        repo: where it can be loaded from.
-    """
+    """Write the card: YAML for the Hub, then text for readers."""
     described, plan, shape = describe_model(model), plan_of(model), info_of(model).clip_rule.shape
     selection = described.get("selection", {})
     gmacs = [count_macs(m, *shape).gmacs for m in (model, with_plan(model, "dense"))]

@@ -124,12 +124,12 @@ def select(model: nn.Module, plan: Plan, info: ModelInfo) -> nn.Module:
         torch.manual_seed(0)
         insert_selectors(model, SelectionPlan.of(plan), **info.selection)
     if info.trained is not None:
-        _fill_selectors(model, info.trained)
+        fill_selectors(model, info.trained)
     model.info = info  # type: ignore[assignment]
     return model
 
 
-def _fill_selectors(model: nn.Module, trained: Mapping[str, Tensor]) -> None:
+def fill_selectors(model: nn.Module, trained: Mapping[str, Tensor]) -> None:
     """Let a model's selectors share the trained parameters."""
     own = own_selectors(model)
     missing = own.keys() - trained.keys()

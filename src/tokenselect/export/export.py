@@ -60,9 +60,10 @@ def compare_logits(
         input_shape: of the random ones, batch first; None for the model's own.
         tolerance: a larger difference is an error.
     """
-    _, *sides = shape_of_input(model, input_shape)
+    shape = shape_of_input(model, input_shape)
     generator = torch.Generator().manual_seed(0)
-    batches = [torch.randn(b, *sides, generator=generator) for b in BATCHES]
+    shapes = [(b, *shape[1:]) for b in BATCHES] if len(shape) == 5 else [shape]
+    batches = [torch.randn(shape, generator=generator) for shape in shapes]
     batches += [] if clips is None else list(clips.split(max(BATCHES)))
     device = next(model.parameters()).device
     original, was_training = LogitsOf(model), model.training

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from tokenselect.adapters import is_supported
 from tokenselect.extras import require
+from tokenselect.insertion import adapter_of
 
 MAX_BATCH = 2**16
 CLIPS, LOGITS = "video", "logits"  # input and output of the files
@@ -47,11 +49,17 @@ def shape_of_input(model: nn.Module, input_shape: tuple[int, ...] | None) -> tup
 
     Args:
         model: one of ours knows its input as `default_input`.
-        input_shape: batch first; the file takes every batch, whatever stands here.
+        input_shape: batch first; the file takes every batch, whatever stands here. With 4 sides, a
+            clip as a batch of frames: the file takes clips of this length, one at a time.
     """
     if input_shape is not None:
+        if len(input_shape) == 4:
+            return tuple(input_shape)
         if len(input_shape) != 5:
-            raise ValueError(f"input_shape must have 5 sides, batch first, got {input_shape}")
+            raise ValueError(
+                "input_shape must have 5 sides, batch first, or the 4 of a clip's frames, got "
+                f"{input_shape}"
+            )
         return (1, *input_shape[1:])
     if not hasattr(model, "default_input"):
         raise ValueError(
@@ -70,14 +78,20 @@ def export_program(
         model: its mode is restored afterwards.
         input_shape: of its input, batch first; None for the model's own.
     """
+    if is_supported(model) and adapter_of(model).is_ragged:
+        raise ValueError(
+            f"a {type(model).__name__} cannot be exported, with or without selectors: it packs "
+            "videos into one sequence, and the bounds in it are values, not shapes"
+        )
     device = next(model.parameters()).device
-    _, *sides = shape_of_input(model, input_shape)
-    example = torch.zeros(2, *sides, device=device)
+    shape = shape_of_input(model, input_shape)
+    is_batch = len(shape) == 5
+    example = torch.zeros((2, *shape[1:]) if is_batch else shape, device=device)
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            dynamic = ({0: Dim("batch", min=1, max=MAX_BATCH)},)
+            dynamic = ({0: Dim("batch", min=1, max=MAX_BATCH)},) if is_batch else None
             return torch.export.export(LogitsOf(model), (example,), dynamic_shapes=dynamic)
     finally:
         model.train(was_training)
@@ -155,7 +169,7 @@ class OnnxModel(ExportedModel):
                 program,
                 input_names=[CLIPS],
                 output_names=[LOGITS],
-                dynamic_shapes=({0: "batch"},),
+                dynamic_shapes=({0: "batch"},) if program.range_constraints else None,
                 dynamo=True,
                 verbose=False,
             )

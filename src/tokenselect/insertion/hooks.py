@@ -42,12 +42,7 @@ def follow_grids(adapter: Adapter, model: nn.Module, plan: SelectionPlan) -> lis
 
 
 class AttentionProbe:
-    """Forward hook on the block before a site: remembers its class token's attention.
-
-    Args:
-        adapter: reads the block's arguments.
-        thw: the grid that the block works on, by the plan.
-    """
+    """Forward hook on the block before a site: remembers its class token's attention."""
 
     def __init__(self, adapter: Adapter, thw: THW | None) -> None:
         self.adapter = adapter
@@ -64,12 +59,6 @@ class AttentionProbe:
 
 class SiteHook:
     """Changes the arguments of a block: passes its grid through the selectors of its sites.
-
-    Args:
-        adapter: reads and writes the block's arguments.
-        selectors: in the order they run.
-        thw: the grid before them, by the plan.
-        probe: knows the class token's attention in the block before.
 
     Attributes:
         notes: are told the grids before and after, each patch with its position.
@@ -110,11 +99,7 @@ class SiteHook:
 
 
 class EndHook:
-    """Forward hook on the last block: passes what it returns through the selectors after it.
-
-    Args:
-        hook: of the site after the last block.
-    """
+    """Forward hook on the last block: passes what it returns through the selectors after it."""
 
     def __init__(self, hook: SiteHook) -> None:
         self.hook = hook

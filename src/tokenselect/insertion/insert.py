@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Any, cast
 
 from torch import nn
 
 from tokenselect.adapters import Adapter, Removable, change_arguments, find_adapter
+from tokenselect.adapters.huggingface import is_pretrained, rename_on_load
 from tokenselect.insertion.hooks import (
     AttentionProbe,
     BlockGrid,
@@ -108,13 +110,15 @@ def insert_selectors(
     if selectors_of(model) is not None:
         raise ValueError("the model has selectors already: call remove_selectors(model) first")
     plan = SelectionPlan.of(plan)
-    reader = find_adapter(model) if adapter is None else adapter(model)
+    host = host_of(model)
+    reader = find_adapter(host) if adapter is None else adapter(host)
     if count_stages:
-        plan = plan.moved(reader.stage_starts(model))
-    blocks = reader.blocks(model)
+        plan = plan.moved(reader.stage_starts(host))
+    blocks = reader.blocks(host)
     plan.check_blocks(len(blocks), has_end=True)
-    grids = follow_grids(reader, model, plan)
-    whole = follow_grids(reader, model, SelectionPlan())
+    grids = follow_grids(reader, host, plan)
+    whole = follow_grids(reader, host, SelectionPlan())
+    _check_sites(plan, grids, whole)
     selectors = {
         site.label: build_selector(
             site,
@@ -139,19 +143,28 @@ def insert_selectors(
     }
     check_attention(reader, blocks, list(selectors.values()))
     if selectors:
-        _attach(model, TokenSelectors(plan, selectors, settings, adapter=reader), grids)
+        _attach(host, TokenSelectors(plan, selectors, settings, adapter=reader), grids)
+        save_with_adapters(model, selectors.values())
     return model
 
 
 def remove_selectors(model: nn.Module) -> nn.Module:
     """Take the selectors and their hooks out again; a model without any is left alone."""
-    selectors = selectors_of(model)
+    selectors, host = selectors_of(model), host_of(model)
     if selectors is not None:
         for handle in selectors.handles:
             handle.remove()
-        mark_hooked(model)
-        delattr(model, CHILD)
+        mark_hooked(host)
+        delattr(host, CHILD)
+        if hasattr(getattr(host, "config", None), CHILD):
+            delattr(host.config, CHILD)
     return model
+
+
+def host_of(model: nn.Module) -> nn.Module:
+    """Give the model inside one of PEFT; any other is its own host."""
+    inside = getattr(model, "get_base_model", None)
+    return model if inside is None else cast(nn.Module, inside())
 
 
 def selectors_of(model: nn.Module) -> TokenSelectors | None:
@@ -170,7 +183,28 @@ def inserted_selectors(model: nn.Module) -> TokenSelectors:
 def adapter_of(model: nn.Module) -> Adapter:
     """Give the adapter that the selectors were inserted with, or the one of a dense model."""
     selectors = selectors_of(model)
-    return find_adapter(model) if selectors is None else selectors.adapter
+    return find_adapter(host_of(model)) if selectors is None else selectors.adapter
+
+
+def _check_sites(
+    plan: SelectionPlan, grids: Sequence[BlockGrid], whole: Sequence[BlockGrid]
+) -> None:
+    """Refuse frames of a model that has one, and tell of sites that drop nothing."""
+    for site in plan if grids else ():
+        if site.kind == "T" and whole[site.block].given[0] == 1:
+            raise ValueError(
+                f"site {site} selects frames, and the model has one frame there: select regions "
+                "(S), or set the number of frames of a clip first, where the model has a setting"
+            )
+        given, kept = grids[site.block].given, grids[site.block].kept
+        is_same = given[0] == kept[0] if site.kind == "T" else given[1:] == kept[1:]
+        if is_same and site.keep != 1.0:
+            t, h, w = given
+            warnings.warn(
+                f"site {site} keeps all of {f'{t} frames' if site.kind == 'T' else f'{h}×{w}'}: "
+                "it saves nothing and cannot learn",
+                stacklevel=3,
+            )
 
 
 def _channels_at(adapter: Adapter, blocks: Sequence[nn.Module], site: Site) -> int:
@@ -208,13 +242,7 @@ def _attach(model: nn.Module, selectors: TokenSelectors, grids: Sequence[BlockGr
 
 
 def attach_hooks(model: nn.Module, selectors: TokenSelectors, grids: Sequence[BlockGrid]) -> None:
-    """Hook the selectors of the plan in front of their blocks.
-
-    Args:
-        model: without hooks of these selectors.
-        selectors: with their plan.
-        grids: from `follow_grids`.
-    """
+    """Hook the selectors of the plan in front of their blocks."""
     adapter = selectors.adapter
     blocks = adapter.blocks(model)
     selectors.site_hooks.clear()
@@ -229,14 +257,19 @@ def attach_hooks(model: nn.Module, selectors: TokenSelectors, grids: Sequence[Bl
         hook = SiteHook(adapter, here, grids[index].given if grids else None, probe)
         if index == len(blocks):
             end = adapter.end(model)
-            handle = end.register_forward_hook(EndHook(hook), with_kwargs=True)
+            if end is not None:
+                handle = end.register_forward_hook(EndHook(hook), with_kwargs=True)
+                selectors.handles.append(handle)
         else:
-            handle = change_arguments(blocks[index], hook)
-        selectors.handles.append(handle)
+            selectors.handles.append(change_arguments(blocks[index], hook))
         selectors.site_hooks.append(hook)
     if selectors.plan.sites:
         kept = [grid.kept for grid in grids[: len(blocks)]]
         selectors.handles.extend(adapter.attach(model, selectors.plan, kept))
+    if is_pretrained(model):
+        described = {"plan": str(selectors.whole_plan), **selectors.settings}
+        setattr(model.config, CHILD, described)  # transformers writes it to config.json
+        selectors.handles.append(model.register_load_state_dict_pre_hook(rename_on_load))
     mark_hooked(model)
 
 
@@ -272,12 +305,35 @@ def set_plan(model: nn.Module, plan: SelectionPlan | str) -> nn.Module:
             f"plan {str(plan)!r} selects at {', '.join(unknown)}, where the model has no selector; "
             f"it has {', '.join(selectors)}"
         )
-    grids = follow_grids(selectors.adapter, model, plan)  # refuses what cannot be kept
+    host = host_of(model)
+    grids = follow_grids(selectors.adapter, host, plan)  # refuses what cannot be kept
     for handle in selectors.handles:
         handle.remove()
     selectors.handles.clear()
     for site in plan:
         cast(Selector, selectors[site.label]).site = site
     selectors.plan = plan
-    attach_hooks(model, selectors, grids)
+    attach_hooks(host, selectors, grids)
     return model
+
+
+def save_with_adapters(model: nn.Module, selectors: Iterable[Selector]) -> None:
+    """Let a PEFT model train the selectors and save them with its adapter.
+
+    It is what `get_peft_model` does for `modules_to_save=["scoring"]` when selectors are there
+    already.
+    """
+    configs = getattr(model, "peft_config", None)
+    learned = [one for one in selectors if any(True for _ in one.scoring.parameters())]
+    if configs is None or host_of(model) is model or not learned:
+        return
+    wrapper = import_module("peft.utils").ModulesToSaveWrapper
+    for name, config in configs.items():
+        config.modules_to_save = sorted({*(config.modules_to_save or ()), "scoring"})
+        for selector in learned:
+            if isinstance(selector.scoring, wrapper):
+                selector.scoring.update(name)
+            else:
+                selector.scoring = wrapper(selector.scoring, name)
+    for selector in learned:
+        cast(Any, selector.scoring).set_adapter(cast(Any, model).active_adapter)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tokenselect.adapters import Arguments
 from tokenselect.grid import TokenGrid
 from tokenselect.insertion.hooks import follow_grids
-from tokenselect.insertion.insert import adapter_of, inserted_selectors, selectors_of
+from tokenselect.insertion.insert import adapter_of, host_of, inserted_selectors, selectors_of
 from tokenselect.plan import THW, SelectionPlan
 from tokenselect.selectors import Selection, Selector
 
@@ -70,10 +70,10 @@ def watch_grids(model: nn.Module) -> Iterator[list[THW]]:
 
     Only forwards of the thread, or task, that opened the block are noted.
     """
-    selectors, adapter = selectors_of(model), adapter_of(model)
-    blocks = adapter.blocks(model)
+    selectors, adapter, host = selectors_of(model), adapter_of(model), host_of(model)
+    blocks = adapter.blocks(host)
     plan = SelectionPlan() if selectors is None else selectors.plan
-    expected = follow_grids(adapter, model, plan)[: len(blocks)]
+    expected = follow_grids(adapter, host, plan)[: len(blocks)]
     first = expected[0].given if expected else None
     kept: Sequence[THW | None] = [grid.kept for grid in expected] or [None] * len(blocks)
     grids: list[THW] = []

@@ -7,7 +7,13 @@ SMALLEST_RANGE = 1e-5
 
 
 def rescale(scores: Tensor) -> Tensor:
-    """Stretch the last dimension to [0, 1]; scores that are all equal become 0."""
+    """Stretch the last dimension to [0, 1]; scores that are all equal become 0.
+
+    Two scores would become 0 and 1 whatever they are, without a gradient: of these the softmax is
+    taken, which has the same order and learns.
+    """
+    if scores.shape[-1] == 2:
+        return scores.softmax(dim=-1)
     low = scores.amin(dim=-1, keepdim=True)
     high = scores.amax(dim=-1, keepdim=True)
     return (scores - low) / (high - low).clamp_min(SMALLEST_RANGE)

@@ -160,10 +160,6 @@ class TextScoring(Scoring):
 def spread_scores(tokens: Tensor, keep: int) -> Tensor:
     """Choose `keep` tokens one by one, each the farthest from those chosen before.
 
-    Args:
-        tokens: (b, n, c).
-        keep: how many, 1 to n.
-
     Returns:
         (b, n) the earlier chosen, the higher; 0 for those that were not.
     """

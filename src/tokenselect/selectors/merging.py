@@ -16,9 +16,6 @@ class FrameMerger(Selector):
 
     Each run becomes the mean of its frames, so the grid stays a grid: this is how merging goes into
     backbones that pool or cut windows. What is recorded as kept is the middle frame of each run.
-
-    Args:
-        site: how many frames are left.
     """
 
     def __init__(self, site: Site) -> None:
@@ -44,9 +41,6 @@ class TokenMerger(Selector):
     published method also weighs attention by how many tokens each one stands for; here the
     backbone is left as it is. That number is recorded as the score, 0 for a token that joined
     another.
-
-    Args:
-        site: how much is left.
     """
 
     def __init__(self, site: Site) -> None:

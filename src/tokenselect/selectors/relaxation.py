@@ -20,11 +20,6 @@ class PerturbedTopK(Relaxation):
     """The paper's smoothed Top-K (section 3.2): σ is set from outside and falls to 0.
 
     σ is kept as a tensor beside a flag, so that a compiled model serves a whole schedule.
-
-    Args:
-        sigma: noise of the scores; at 0 the relaxation is off.
-        method: how `perturbed_topk` computes it.
-        num_samples: perturbations of the sampled methods.
     """
 
     sigma: Tensor
@@ -55,11 +50,7 @@ class PerturbedTopK(Relaxation):
 
 
 class GumbelTopK(Relaxation):
-    """The Gumbel-softmax baseline of Table 1.
-
-    Args:
-        temperature: softness of the gradient's softmax.
-    """
+    """The Gumbel-softmax baseline of Table 1."""
 
     def __init__(self, *, temperature: float = 1.0) -> None:
         super().__init__()

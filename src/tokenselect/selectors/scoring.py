@@ -46,9 +46,6 @@ class Scorer(nn.Module):
     The global half is the same for every candidate and enters a last linear layer, so it moves all
     scores alike and the rescaling that follows takes it out again: it is kept because the paper has
     it. `ReleasedScorer` puts it before a non-linear layer, where it counts.
-
-    Args:
-        channels: width of the candidates.
     """
 
     def __init__(self, channels: int) -> None:
@@ -65,11 +62,7 @@ class Scorer(nn.Module):
 
 
 class ReleasedScorer(nn.Module):
-    """The network of the authors' released code, so that their checkpoints can be loaded.
-
-    Args:
-        channels: width of the candidates.
-    """
+    """The network of the authors' released code, so that their checkpoints can be loaded."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -124,11 +117,7 @@ class Scoring(nn.Module):
 
 
 class LearnedScoring(Scoring):
-    """The paper's: a scorer network, rescaled over its candidates (section 3.2 and 3.3).
-
-    Args:
-        network: maps (..., l, c) candidates to (..., l) scores.
-    """
+    """The paper's: a scorer network, rescaled over its candidates (section 3.2 and 3.3)."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()

@@ -57,13 +57,7 @@ def in_clip(indices: Tensor, size: int) -> Tensor:
 
 
 class Selector(nn.Module):
-    """Keeps part of a `TokenGrid`: hard in evaluation, through the relaxation while training.
-
-    Args:
-        site: how much to keep.
-        scoring: what matters.
-        relaxation: stands in for hard Top-K while training; None for methods that do not learn.
-    """
+    """Keeps part of a `TokenGrid`: hard in evaluation, through the relaxation while training."""
 
     def __init__(
         self, site: Site, *, scoring: Scoring, relaxation: Relaxation | None = None
@@ -126,28 +120,13 @@ class FrameSelector(Selector):
 
 
 def blend_frames(frames: Tensor, indicator: Tensor) -> Tensor:
-    """Mix frames by a soft indicator.
-
-    Args:
-        frames: (b, t, ..., c).
-        indicator: (b, k, t).
-
-    Returns:
-        (b, k, ..., c).
-    """
+    """Mix (b, t, ..., c) frames by a soft (b, k, t) indicator: (b, k, ..., c)."""
     flat = frames.flatten(2)
     return torch.matmul(indicator.to(flat.dtype), flat).unflatten(2, frames.shape[2:])
 
 
 class RegionSelector(Selector):
-    """Keeps the best-scoring rectangle of each frame, the same size in all.
-
-    Args:
-        site: how much to keep.
-        scoring: what matters.
-        relaxation: stands in for hard Top-1 while training.
-        stride: α, rows and columns from one anchor to the next; None for `default_stride`.
-    """
+    """Keeps the best-scoring rectangle of each frame, the same size in all."""
 
     def __init__(
         self,

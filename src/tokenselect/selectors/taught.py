@@ -19,11 +19,7 @@ KERNEL = 5  # frames that a convolution sees
 
 
 class FrameNetwork(nn.Module):
-    """Scores frames from their features, those of their neighbours and the clip's average.
-
-    Args:
-        width: of the features.
-    """
+    """Scores frames from their features, those of their neighbours and the clip's average."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -46,11 +42,7 @@ class FrameNetwork(nn.Module):
 
 
 class PatchNetwork(nn.Module):
-    """Scores a frame's patches from their features and the frame's average.
-
-    Args:
-        width: of the features.
-    """
+    """Scores a frame's patches from their features and the frame's average."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

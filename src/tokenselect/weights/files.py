@@ -158,12 +158,7 @@ def is_safetensors(file: Path) -> bool:
 
 
 def unwrap(content: Any) -> dict[str, Tensor]:
-    """Take the state dict out of a checkpoint, and its names out of common prefixes.
-
-    Args:
-        content: a state dict, or a dict that holds one at any depth beside other things; of
-            several, the one with the most tensors is taken.
-    """
+    """Take the state dict out of a checkpoint, and its names out of common prefixes."""
     state = max(_state_dicts(content), key=len, default={})
     if not state:
         raise ValueError(f"no tensors by name in it, only {_describe(content)}")

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from tokenselect.adapters.huggingface import names_in_files
 from tokenselect.backbones import mvit, video_swin
 from tokenselect.plan import CHILD, SELECTORS
 
@@ -22,10 +23,6 @@ def rename_scorers(state: Mapping[str, Tensor], *, sites: Sequence[str]) -> dict
 
     Their names count the frame sites and the region sites from 0 and do not say before which block
     they are: the first goes to the model's first site of that kind, and so on.
-
-    Args:
-        state: with or without such scorers.
-        sites: labels of the model's sites in order, "T0", "S4".
     """
     renamed = {}
     for name, weight in state.items():
@@ -175,10 +172,12 @@ def convert(state: State, model: nn.Module) -> tuple[str, dict[str, Tensor], lis
         model's own already stay as they are, whatever the model.
     """
     layout = recognise(state)
+    if layout is None or not isinstance(model, layout.family):
+        names, own = names_in_files(model), model.state_dict().keys()
+        renamed = {names.get(name, name): value for name, value in state.items()}
+        if len(own & renamed.keys()) >= len(own) / 2:
+            return "the model's own names", renamed, []
     if layout is None:
-        own = model.state_dict().keys()
-        if len(own & state.keys()) >= len(own) / 2:
-            return "the model's own names", dict(state), []
         known = ", ".join(layout.title for layout in LAYOUTS)
         raise ValueError(
             f"its names ({', '.join(sorted(state)[:3])}, …) are none of those known: {known}"
