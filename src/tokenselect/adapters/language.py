@@ -6,7 +6,7 @@ had. Counts follow from the plan and the size of a video alone.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -14,10 +14,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import CONTEXT, Arguments
+from tokenselect.adapters.adapter import CONTEXT, Adapter, Arguments
 from tokenselect.adapters.packed import Packed
 from tokenselect.grid import TokenGrid
-from tokenselect.plan import CHILD
+from tokenselect.plan import CHILD, THW
 
 FINAL, PROMPT, ATTENTION = "final", "prompt", "attention"  # keys of the context
 PIXELS = {"image": "pixel_values", "video": "pixel_values_videos"}
@@ -25,40 +25,51 @@ GRIDS = {"image": "image_grid_thw", "video": "video_grid_thw"}
 ALONG = ("input_ids", "attention_mask", "mm_token_type_ids", "labels")  # as long as the prompt
 IGNORED_LABEL = -100
 
-TowerOf = Callable[[nn.Module], nn.Module]
+
+class LanguageAdapter(Adapter):
+    """What video-language models add: their prompt follows what is kept of their videos.
+
+    Videos are of any size, one grid each, and the language model takes any sequence of tokens.
+    """
+
+    is_sequence = True
+    is_ragged = True
+    num_more = 0  # tokens of a video that are no patches
+
+    def whole_thw(self, size: THW) -> THW:
+        """Give the grid of a video of so many frames, rows and columns of patches."""
+        raise NotImplementedError
+
+    def shrink(
+        self, model: nn.Module, inputs: Mapping[str, Any], prompt: Sequence[Tensor] | None = None
+    ) -> dict[str, Any]:
+        """Encode the videos and take the placeholders of dropped tokens out of the prompt.
+
+        Returns:
+            Inputs for the model or its `generate`: `mm_encoder_outputs` in place of the pixels.
+        """
+        raise NotImplementedError
 
 
 def shrink(
     model: nn.Module,
     inputs: Mapping[str, Any],
-    *,
-    tower_of: TowerOf,
+    tower: Any,
     prompt: Sequence[Tensor] | None = None,
 ) -> dict[str, Any]:
-    """Run the tower and drop the placeholders of what it dropped.
-
-    Args:
-        model: a language model with selectors in its tower.
-        inputs: of its processor.
-        tower_of: finds the tower.
-        prompt: (m, c) features of each sample's prompt for methods that ask for them; None for
-            the embeddings of its words.
-
-    Returns:
-        Inputs for the model or its `generate`: the pixels are replaced by `mm_encoder_outputs`.
-    """
+    """Run a tower with selectors and drop the placeholders of what it dropped."""
     base = cast(Any, model.base_model)
-    text = _Prompt.of(base, inputs)
+    text = Prompts.of(base, inputs)
     outputs: dict[str, Any] = {}
     dropped = torch.zeros_like(text.ids, dtype=torch.bool)
     for modality, name in PIXELS.items():
         if inputs.get(name) is None:
             continue
         is_placeholder = text.types == (1 if modality == "image" else 2)
-        context = _ask(model, base, text, is_placeholder, inputs[GRIDS[modality]], prompt)
-        tower = cast(Any, tower_of(model))
-        pixels = inputs[name].type(tower.dtype)
         sizes = inputs[GRIDS[modality]]
+        ends = (sizes.prod(dim=1) // tower.spatial_merge_size**2).cumsum(0)
+        context = ask(model, text, is_placeholder, ends, prompt)
+        pixels = inputs[name].type(tower.dtype)
         output = tower(pixels, grid_thw=sizes, return_dict=True, **{CONTEXT: context})
         packed: Packed = context[FINAL]
         if (found := int(is_placeholder.sum())) != packed.total:
@@ -79,7 +90,7 @@ def shrink(
 
 
 @dataclass(frozen=True)
-class _Prompt:
+class Prompts:
     """A batch of prompts: (b, l) ids, mask, and kinds of tokens (0 text, 1 image, 2 video)."""
 
     ids: Tensor
@@ -88,7 +99,8 @@ class _Prompt:
     padding: int
 
     @classmethod
-    def of(cls, base: Any, inputs: Mapping[str, Any]) -> "_Prompt":
+    def of(cls, base: Any, inputs: Mapping[str, Any]) -> "Prompts":
+        """Read the prompts of a model's inputs."""
         ids = inputs.get("input_ids")
         if ids is None:
             raise ValueError("inputs must have input_ids: placeholders are found by them")
@@ -100,9 +112,12 @@ class _Prompt:
         return cls(ids, torch.ones_like(ids) if mask is None else mask, types, padding or 0)
 
     def without(
-        self, dropped: Tensor, positions: Tensor, *, labels: Tensor | None
+        self, dropped: Tensor, positions: Tensor | None = None, *, labels: Tensor | None
     ) -> dict[str, Tensor]:
-        """Take tokens out of each prompt and pad on the side where there was padding before."""
+        """Take tokens out of each prompt and pad on the side where there was padding before.
+
+        The others keep their (3, b, l) positions, if there are any, and else close up.
+        """
         gone = dropped | (self.mask == 0)
         length = int((~gone).sum(dim=1).max())
         is_left = bool((self.mask[:, 0] == 0).any()) or not bool((self.mask == 0).any())
@@ -111,21 +126,20 @@ class _Prompt:
         is_padding = gone.gather(1, order)
         ids = self.ids.gather(1, order).masked_fill(is_padding, self.padding)
         mask = (~is_padding).to(self.mask.dtype)
-        spatial = positions[-3:].gather(2, order.expand(3, -1, -1))
-        spatial = spatial.masked_fill(is_padding, 0)
-        along = (mask.long().cumsum(1) - 1).masked_fill(is_padding, 0)
-        shorter = {
-            "input_ids": ids,
-            "attention_mask": mask,
-            "mm_token_type_ids": self.types.gather(1, order).masked_fill(is_padding, 0),
-            "position_ids": torch.cat([along[None], spatial]),
-        }
+        shorter = {"input_ids": ids, "attention_mask": mask}
+        if positions is not None:
+            spatial = positions[-3:].gather(2, order.expand(3, -1, -1))
+            spatial = spatial.masked_fill(is_padding, 0)
+            along = (mask.long().cumsum(1) - 1).masked_fill(is_padding, 0)
+            shorter["position_ids"] = torch.cat([along[None], spatial])
+            types = self.types.gather(1, order).masked_fill(is_padding, 0)
+            shorter["mm_token_type_ids"] = types
         if labels is not None:
             shorter["labels"] = labels.gather(1, order).masked_fill(is_padding, IGNORED_LABEL)
         return shorter
 
 
-def _rope(base: Any, text: _Prompt, inputs: Mapping[str, Any]) -> Tensor:
+def _rope(base: Any, text: Prompts, inputs: Mapping[str, Any]) -> Tensor:
     """Let the model number the tokens of the whole prompt: (3, b, l)."""
     settings = {
         "mm_token_type_ids": text.types,
@@ -154,22 +168,24 @@ def _split(output: Any, lengths: list[int]) -> Any:
     return output
 
 
-def _ask(
+def ask(
     model: nn.Module,
-    base: Any,
-    text: _Prompt,
+    text: Prompts,
     is_placeholder: Tensor,
-    sizes: Tensor,
+    ends: Tensor,
     prompt: Sequence[Tensor] | None,
 ) -> dict[Any, Any]:
-    """Begin the tower's context, with what the methods of the sites want to know of the prompt."""
+    """Begin a context with what the methods of the sites want to know of the prompt.
+
+    `ends` are the last placeholders of each video, counted through all of them from 1.
+    """
     selectors = cast(Any, getattr(model, CHILD, None))
     scorings = [selector.scoring for selector in selectors.values()] if selectors else []
     needs_text = any(scoring.needs_prompt for scoring in scorings)
     needs_attention = any(scoring.needs_class_attention for scoring in scorings)
     if not (needs_text or needs_attention):
         return {}
-    ends = (sizes.prod(dim=1) // base.visual.spatial_merge_size**2).cumsum(0)
+    base = cast(Any, model.base_model)
     samples = is_placeholder.nonzero()[ends - 1, 0].tolist()  # which prompt each video is in
     if prompt is None:
         is_word = (text.types == 0) & (text.mask != 0)
@@ -210,14 +226,10 @@ def attend_from_text(layer: nn.Module, grids: Sequence[TokenGrid]) -> list[Token
 
 
 class ShrinkHook:
-    """Forward pre-hook on a language model: shrinks inputs that have pixels; a plain object.
+    """Forward pre-hook on a language model: shrinks inputs that have pixels; a plain object."""
 
-    Args:
-        tower_of: finds the tower of the model.
-    """
-
-    def __init__(self, tower_of: TowerOf) -> None:
-        self.tower_of = tower_of
+    def __init__(self, adapter: LanguageAdapter) -> None:
+        self.adapter = adapter
 
     def __call__(
         self, model: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]
@@ -228,15 +240,20 @@ class ShrinkHook:
         if all(inputs.get(name) is None for name in PIXELS.values()):
             return None
         if inputs.get("past_key_values") is not None:
-            refuse_whole_inputs(Arguments())
-        return (), shrink(model, inputs, tower_of=self.tower_of)
+            refuse_whole()
+        return (), self.adapter.shrink(model, inputs)
+
+
+def refuse_whole(*positional: Any, **named: Any) -> None:
+    """Refuse to encode videos for `generate`, whose prompt has placeholders for all tokens."""
+    raise ValueError(
+        "the model's selectors drop visual tokens, and this prompt has placeholders for all of "
+        "them: call model.generate(**tokenselect.shrink_inputs(model, inputs))"
+    )
 
 
 def refuse_whole_inputs(arguments: Arguments) -> Arguments:
-    """Refuse a tower that is run by `generate` itself, whose prompt has placeholders for all."""
+    """Refuse a tower that `generate` runs itself."""
     if CONTEXT not in arguments.named:
-        raise ValueError(
-            "the model's selectors drop visual tokens, and this prompt has placeholders for all of "
-            "them: call model.generate(**tokenselect.shrink_inputs(model, inputs))"
-        )
+        refuse_whole()
     return arguments

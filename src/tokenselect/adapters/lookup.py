@@ -17,6 +17,7 @@ from tokenselect.adapters.huggingface import (
     VivitAdapter,
     VJEPA2Adapter,
 )
+from tokenselect.adapters.llava import LlavaAdapter
 from tokenselect.adapters.multiscale import (
     OwnAdapter,
     PytorchvideoMViTAdapter,
@@ -92,6 +93,9 @@ FAMILIES = (
     _qwen("qwen2_vl", "Qwen2VL", "Qwen2VisionTransformerPretrainedModel"),
     _qwen("qwen2_5_vl", "Qwen2_5_VL", "Qwen2_5_VisionTransformerPretrainedModel"),
     _qwen("qwen3_vl", "Qwen3VL", "Qwen3VLVisionModel"),
+    _hugging_face(
+        LlavaAdapter, "llava_onevision", "LlavaOnevisionForConditionalGeneration", versions="5.22"
+    ),
     _hugging_face(
         ClipAdapter, "clip", "CLIPVisionModel", "CLIPVisionModelWithProjection", versions="5.22"
     ),

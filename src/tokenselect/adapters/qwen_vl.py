@@ -5,7 +5,7 @@ images of any size are packed into one sequence, so each is a grid of its own. T
 last block comes after the merger: its tokens are those that the language model would get.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from tokenselect.adapters.adapter import (
     CONTEXT,
-    Adapter,
     Arguments,
     Removable,
     begin_context,
@@ -25,8 +24,10 @@ from tokenselect.adapters.language import (
     ATTENTION,
     FINAL,
     PROMPT,
+    LanguageAdapter,
     ShrinkHook,
     refuse_whole_inputs,
+    shrink,
 )
 from tokenselect.adapters.packed import Packed
 from tokenselect.grid import TokenGrid
@@ -35,14 +36,11 @@ from tokenselect.plan import THW, SelectionPlan
 END = "pooler_output"  # named argument that marks the tokens after the merger
 
 
-class QwenVLAdapter(Adapter):
+class QwenVLAdapter(LanguageAdapter):
     """The vision tower on its own, or the language model around it.
 
     The context of a forward holds a `Packed` for every number of tokens that was left on the way.
     """
-
-    is_sequence = True
-    is_ragged = True
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
@@ -55,6 +53,16 @@ class QwenVLAdapter(Adapter):
         self.reads_end_attention = tower is not model
         merger = [part for part in tower.merger.modules() if isinstance(part, nn.Linear)][-1]
         self.width: int = merger.out_features
+
+    def whole_thw(self, size: THW) -> THW:
+        """Give the grid of merge units."""
+        return size[0], size[1] // self.side, size[2] // self.side
+
+    def shrink(
+        self, model: nn.Module, inputs: Mapping[str, Any], prompt: Sequence[Tensor] | None = None
+    ) -> dict[str, Any]:
+        """Run the tower and shorten the prompt; kept tokens keep their 3-D positions."""
+        return shrink(model, inputs, tower_of(model), prompt)
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """List the blocks of the vision tower."""
@@ -123,7 +131,7 @@ class QwenVLAdapter(Adapter):
         changes: list[Removable] = []
         if tower is not model:
             changes.append(change_arguments(tower, refuse_whole_inputs))
-            changes.append(model.register_forward_pre_hook(ShrinkHook(tower_of), with_kwargs=True))
+            changes.append(model.register_forward_pre_hook(ShrinkHook(self), with_kwargs=True))
         changes.append(change_arguments(tower, self.begin))
         for index, block in enumerate(blocks[first:], start=first):
             changes.append(change_arguments(block, partial(self.step, is_whole=index in whole)))
@@ -137,7 +145,7 @@ class QwenVLAdapter(Adapter):
     def begin(self, arguments: Arguments) -> Arguments:
         """Begin a context with the grids of all videos."""
         sizes = arguments.get(1, "grid_thw")
-        thws = [(t, h // self.side, w // self.side) for t, h, w in sizes.tolist()]
+        thws = [self.whole_thw(size) for size in sizes.tolist()]
         device = arguments.get(0, "hidden_states").device
         packed = Packed.of(thws, device=device, window=self.window)
         arguments = begin_context(arguments)

@@ -80,8 +80,8 @@ def export_program(
     """
     if is_supported(model) and adapter_of(model).is_ragged:
         raise ValueError(
-            f"a {type(model).__name__} cannot be exported, with or without selectors: it packs "
-            "videos into one sequence, and the bounds in it are values, not shapes"
+            f"a {type(model).__name__} cannot be exported, with or without selectors: where videos "
+            "begin and end in its sequence are values, not shapes"
         )
     device = next(model.parameters()).device
     shape = shape_of_input(model, input_shape)

@@ -6,9 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tokenselect.adapters.language import shrink
-from tokenselect.adapters.qwen_vl import QwenVLAdapter, tower_of
-from tokenselect.insertion.insert import selectors_of
+from tokenselect.adapters.language import LanguageAdapter
+from tokenselect.insertion.insert import host_of, selectors_of
 
 
 def shrink_inputs(
@@ -16,11 +15,11 @@ def shrink_inputs(
 ) -> dict[str, Any]:
     """Run the vision tower and take the placeholders of the dropped tokens out of the prompt.
 
-    Kept tokens and words keep the 3-D positions they had. `model.generate` needs this step;
-    `model(**inputs)` takes it by itself.
+    Of Qwen, kept tokens and words keep the 3-D positions they had; of LLaVA, they close up.
+    `model.generate` needs this step; `model(**inputs)` takes it by itself.
 
     Args:
-        model: Qwen2-VL, Qwen2.5-VL or Qwen3-VL with selectors.
+        model: Qwen2-VL, Qwen2.5-VL, Qwen3-VL or LLaVA-OneVision with selectors.
         inputs: of its processor: `input_ids`, `attention_mask`, `mm_token_type_ids`, pixels and
             their grids; `labels` become shorter, too. Prompts may be padded.
         prompt: (m, c) features of each sample's prompt, c the language model's width, for
@@ -30,15 +29,16 @@ def shrink_inputs(
         Inputs with fewer placeholders, with `position_ids`, and with the tower's output as
         `mm_encoder_outputs` in place of the pixels.
     """
-    selectors = selectors_of(model)
+    selectors, model = selectors_of(model), host_of(model)
     if selectors is None:
         raise ValueError("the model has no selectors: call insert_selectors(model, plan) first")
-    if not isinstance(selectors.adapter, QwenVLAdapter) or tower_of(model) is model:
+    adapter = selectors.adapter
+    if not (isinstance(adapter, LanguageAdapter) and adapter.reads_end_attention):
         raise TypeError(
             f"shrink_inputs takes a video-language model, got {type(model).__name__}: insert the "
             "selectors into the whole model, not into its vision tower"
         )
-    return shrink(model, inputs, tower_of=tower_of, prompt=prompt)
+    return adapter.shrink(model, inputs, prompt)
 
 
 def count_tokens(model: nn.Module, grid_thw: Tensor | Sequence[Sequence[int]]) -> list[int]:
@@ -51,14 +51,14 @@ def count_tokens(model: nn.Module, grid_thw: Tensor | Sequence[Sequence[int]]) -
         grid_thw: frames, rows and columns of patches of each video, as the processor gives them.
     """
     selectors = selectors_of(model)
-    if selectors is None or not isinstance(selectors.adapter, QwenVLAdapter):
+    if selectors is None or not isinstance(selectors.adapter, LanguageAdapter):
         raise ValueError(
             "the model has no selectors in a vision tower: call insert_selectors first"
         )
-    side, counts = selectors.adapter.side, []
-    for t, h, w in torch.as_tensor(grid_thw).tolist():
-        thw = (t, h // side, w // side)
+    counts = []
+    for size in torch.as_tensor(grid_thw).tolist():
+        thw = selectors.adapter.whole_thw(size)
         for site in selectors.plan:
             thw = thw if site.takes_all(thw) else site.kept_thw(thw)
-        counts.append(thw[0] * thw[1] * thw[2])
+        counts.append(thw[0] * thw[1] * thw[2] + selectors.adapter.num_more)
     return counts
