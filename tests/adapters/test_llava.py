@@ -127,7 +127,7 @@ def test_training_shrinks_by_itself_and_gradients_reach_the_selector():
     model, inputs = insert_selectors(llava(), "T3=2").train(), prompts()
     labels = inputs["input_ids"].masked_fill(inputs["input_ids"] == VIDEO, -100)
     model(**inputs, labels=labels).loss.backward()
-    assert model.token_selectors["T3"].scoring.network.local.weight.grad.abs().max() > 0
+    assert model.token_selectors["T3"].scoring.network.score[-1].weight.grad.abs().max() > 0
 
 
 @torch.no_grad()
