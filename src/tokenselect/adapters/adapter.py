@@ -14,15 +14,10 @@ from tokenselect.plan import THW, SelectionPlan
 
 @dataclass(frozen=True)
 class Arguments:
-    """What a block is called with; adapters read it and give a changed copy back.
+    """What a block is called with; adapters read it and give a changed copy back."""
 
-    Attributes:
-        positional: in their order.
-        named: by their names.
-    """
-
-    positional: tuple[Any, ...] = ()
-    named: dict[str, Any] = field(default_factory=dict)
+    positional: tuple[Any, ...] = ()  # in their order
+    named: dict[str, Any] = field(default_factory=dict)  # by their names
 
     def get(self, index: int, name: str) -> Any:
         """Give the argument at `index` or, if it was passed by name or not at all, by `name`."""
@@ -115,16 +110,14 @@ class Adapter:
 
     Args:
         model: the model it is for; refused here if it cannot be served.
-
-    Attributes:
-        is_sequence: the blocks take any sequence of tokens; their grid is only a way to count them.
-        is_ragged: videos differ in size within a forward; a site that asks for more frames, rows
-            and columns than a video has keeps all of it.
-        reads_end_attention: at the site after the last block `read_all` fills in `class_attention`.
     """
 
+    # the blocks take any sequence of tokens; their grid is only a way to count them
     is_sequence = False
+    # videos differ in size within a forward; a site that asks for more frames, rows and columns
+    # than a video has keeps all of it
     is_ragged = False
+    # at the site after the last block `read_all` fills in `class_attention`
     reads_end_attention = False
 
     def __init__(self, model: nn.Module) -> None:
@@ -225,19 +218,12 @@ class Adapter:
 
 
 class SequenceAdapter(Adapter):
-    """Models whose blocks take the tokens, class tokens first, as one argument.
+    """Models whose blocks take the tokens, class tokens first, as one argument."""
 
-    Attributes:
-        layers: the attribute of the model that lists the blocks.
-        norm: the attribute of a block that normalizes its tokens, as wide as they are.
-        argument: the block's name of its first argument, the tokens.
-        num_prefix: class tokens in front.
-    """
-
-    layers = "blocks"
-    norm = "norm1"
-    argument = "x"
-    num_prefix = 0
+    layers = "blocks"  # the attribute of the model that lists the blocks
+    norm = "norm1"  # the attribute of a block that normalizes its tokens, as wide as they are
+    argument = "x"  # the block's name of its first argument, the tokens
+    num_prefix = 0  # class tokens in front
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
         """List the blocks."""

@@ -35,21 +35,14 @@ from tokenselect.adapters.qwen_vl import QwenVLAdapter
 
 @dataclass(frozen=True)
 class Family:
-    """Models of one adapter.
+    """Models of one adapter."""
 
-    Attributes:
-        adapter: reads and writes their blocks' arguments.
-        module: where their classes are defined; "*." in front stands for any folder or package.
-        classes: names of the classes there.
-        names: what people call them; empty for the classes' own names at the top of the library.
-        versions: of the library that they were tested with; empty for our own.
-    """
-
-    adapter: type[Adapter]
-    module: str
-    classes: tuple[str, ...]
+    adapter: type[Adapter]  # reads and writes their blocks' arguments
+    module: str  # where their classes are defined; "*." in front stands for any folder or package
+    classes: tuple[str, ...]  # names of the classes there
+    # what people call them; empty for the classes' own names at the top of the library
     names: tuple[str, ...] = ()
-    versions: str = ""
+    versions: str = ""  # of the library that they were tested with; empty for our own
 
     @property
     def known_as(self) -> tuple[str, ...]:

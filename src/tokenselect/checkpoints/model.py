@@ -27,25 +27,18 @@ Size = int | tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class ModelInfo:
-    """All that belongs to a model and is not the module itself.
+    """All that belongs to a model and is not the module itself."""
 
-    Attributes:
-        name: the name that `create_model` knows it by.
-        id2label: class number to class name.
-        clip_rule: how the model wants its clips.
-        metadata: what else its file says: recipe, results, license.
-        notes: what whoever reads its answers must know.
-        selection: arguments of `insert_selectors` for its selectors.
-        trained: parameters of trained selectors by name; None where nothing was trained, so that
-            any plan is as good as another.
-    """
-
-    name: str
-    id2label: Mapping[int, str]
-    clip_rule: ClipRule
+    name: str  # the name that `create_model` knows it by
+    id2label: Mapping[int, str]  # class number to class name
+    clip_rule: ClipRule  # how the model wants its clips
+    # what else its file says: recipe, results, license
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what whoever reads its answers must know
+    # arguments of `insert_selectors` for its selectors
     selection: Mapping[str, Any] = field(default_factory=dict)
+    # parameters of trained selectors by name; None where nothing was trained, so that any plan is
+    # as good as another
     trained: Mapping[str, Tensor] | None = None
 
     @property

@@ -98,16 +98,12 @@ def watch_grids(model: nn.Module) -> Iterator[list[THW]]:
 
 @dataclass(frozen=True)
 class KeptTokens:
-    """What all sites together left of a grid.
+    """What all sites together left of a grid."""
 
-    Attributes:
-        indices: (b, k) the patches that are left, in their order. A merged patch, or one blended
-            while training, counts as the one whose place it took.
-        thw: the grid before the first site, which `indices` count in.
-    """
-
+    # (b, k) the patches that are left, in their order. A merged patch, or one blended while
+    # training, counts as the one whose place it took
     indices: Tensor
-    thw: THW
+    thw: THW  # the grid before the first site, which `indices` count in
 
     @property
     def mask(self) -> Tensor:

@@ -17,24 +17,18 @@ from tokenselect.selectors.scoring import Scoring
 
 @dataclass(frozen=True)
 class Selection:
-    """One site's choice for a batch of clips, detached.
+    """One site's choice for a batch of clips, detached."""
 
-    Attributes:
-        site: where.
-        scores: one per candidate: frames (b, t), anchors (b, t, g), the patches of each frame
-            (b, t, n) or of the whole clip (b, t·n).
-        indices: the kept ones in input order: frames (b, k), anchors (b, t), patches of each frame
-            (b, t, k) or of the whole clip (b, k).
-        thw_before: the grid the selector was given.
-        thw_after: the grid it gave on.
-        corners: first row and column of each frame's kept region (b, t, 2); None for other kinds.
-    """
-
-    site: Site
+    site: Site  # where
+    # one per candidate: frames (b, t), anchors (b, t, g), the patches of each frame (b, t, n) or of
+    # the whole clip (b, t·n)
     scores: Tensor
+    # the kept ones in input order: frames (b, k), anchors (b, t), patches of each frame (b, t, k)
+    # or of the whole clip (b, k)
     indices: Tensor
-    thw_before: THW
-    thw_after: THW
+    thw_before: THW  # the grid the selector was given
+    thw_after: THW  # the grid it gave on
+    # first row and column of each frame's kept region (b, t, 2); None for other kinds
     corners: Tensor | None = None
 
     @property

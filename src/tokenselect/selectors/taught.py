@@ -69,12 +69,9 @@ class TaughtScoring(Scoring):
     Args:
         kind: "T" for frames, "S" for places in a frame.
         channels: width of the tokens.
-
-    Attributes:
-        evenness: share of uniform selection in the scores; at 1 nothing else counts.
     """
 
-    evenness: Tensor
+    evenness: Tensor  # share of uniform selection in the scores; at 1 nothing else counts
 
     def __init__(self, kind: str, channels: int) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tokenselect.adapters import Arguments, change_arguments
 from tokenselect.grid import TokenGrid
 from tokenselect.insertion import selectors_of, set_plan
-from tokenselect.insertion.grids import follow_grids
+from tokenselect.insertion.hooks import follow_grids
 from tokenselect.insertion.insert import TokenSelectors
 from tokenselect.measure.headroom import Choice, Chosen
 from tokenselect.ops.anchors import Pair, anchor_corners, average_anchors, default_stride

@@ -47,21 +47,14 @@ State = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Layout:
-    """A way to name the weights of one of our backbones.
+    """A way to name the weights of one of our backbones."""
 
-    Attributes:
-        title: who names them so.
-        family: our class they are for.
-        marks: names that all such state dicts have, and none other has together.
-        rename: gives a state dict our names, for a model.
-        patch_dims: dimensions of the first mark, the patch embedding's kernel, where this tells
-            videos from images.
-    """
-
-    title: str
-    family: type[nn.Module]
-    marks: tuple[str, ...]
-    rename: Callable[[State, Any], dict[str, Tensor]]
+    title: str  # who names them so
+    family: type[nn.Module]  # our class they are for
+    marks: tuple[str, ...]  # names that all such state dicts have, and none other has together
+    rename: Callable[[State, Any], dict[str, Tensor]]  # gives a state dict our names, for a model
+    # dimensions of the first mark, the patch embedding's kernel, where this tells videos from
+    # images
     patch_dims: int | None = None
 
     def fits(self, state: State) -> bool:

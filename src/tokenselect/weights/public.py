@@ -24,25 +24,15 @@ REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?")
 
 @dataclass(frozen=True)
 class PublicFile:
-    """One published file of weights.
+    """One published file of weights."""
 
-    Attributes:
-        publisher: whose it is.
-        url: where it is.
-        num_classes: of its classifier.
-        sha256: leading digits of its checksum; empty if the publisher gives none.
-        plan: the selection it was trained with; empty for a dense model.
-        name: of the file; empty for the last part of the address.
-        megabytes: of the file; 0 where that is not known.
-    """
-
-    publisher: str
-    url: str
-    num_classes: int = 400
-    sha256: str = ""
-    plan: str = ""
-    name: str = ""
-    megabytes: int = 0
+    publisher: str  # whose it is
+    url: str  # where it is
+    num_classes: int = 400  # of its classifier
+    sha256: str = ""  # leading digits of its checksum; empty if the publisher gives none
+    plan: str = ""  # the selection it was trained with; empty for a dense model
+    name: str = ""  # of the file; empty for the last part of the address
+    megabytes: int = 0  # of the file; 0 where that is not known
 
     @property
     def filename(self) -> str:
