@@ -171,3 +171,11 @@ def test_a_resumed_trainer_goes_on_with_all_tensors_and_the_selectors(name, tmp_
     found = load_model(tmp_path / "checkpoint-2")
     video = case.video()
     assert torch.equal(found(video).logits, trained.eval()(video).logits)
+
+
+@pytest.mark.parametrize("text", ["{", "3", '["a"]'])
+def test_a_damaged_configuration_is_named(text, tmp_path):
+    inserted(BY_NAME["videomae"]).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=r"config\.json is no configuration"):
+        load_model(tmp_path)

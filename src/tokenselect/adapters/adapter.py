@@ -88,6 +88,9 @@ class Removable(Protocol):
         """Undo it."""
 
 
+Changes = Sequence[Removable]
+
+
 class OtherAttribute:
     """Gives a module another value of an attribute, until removed."""
 
@@ -193,9 +196,7 @@ class Adapter:
         """Give the grid that the block after this one gets."""
         return thw
 
-    def attach(
-        self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
-    ) -> Sequence[Removable]:
+    def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
         """Change what else of the model must know that tokens are missing.
 
         Args:

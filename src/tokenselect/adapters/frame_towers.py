@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import Arguments, OtherAttribute, Removable, SequenceAdapter
+from tokenselect.adapters.adapter import Arguments, Changes, OtherAttribute, SequenceAdapter
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW, SelectionPlan
 
@@ -93,9 +93,7 @@ class XClipAdapter(ClipAdapter):
         if hasattr(model, "vision_model"):
             self.num_frames = 1
 
-    def attach(
-        self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
-    ) -> Sequence[Removable]:
+    def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
         """Tell each layer how many frames are left."""
         if self.num_frames == 1:
             return ()

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from tokenselect.adapters.adapter import (
     CONTEXT,
     Arguments,
+    Changes,
     OtherAttribute,
-    Removable,
     SequenceAdapter,
     begin_context,
     change_arguments,
@@ -90,9 +90,7 @@ class TimesformerAdapter(HuggingFaceAdapter):
         side = self.config.image_size // self.config.patch_size
         return self.config.num_frames, side, side
 
-    def attach(
-        self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
-    ) -> Sequence[Removable]:
+    def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
         """Give each layer that works on a smaller grid a configuration that says so."""
         whole = self.embed_thw(model)
         blocks = zip(self.blocks(model), grids, strict=True)
@@ -137,9 +135,7 @@ class VivitAdapter(HuggingFaceAdapter):
                 "selection in ViViT needs transformers 5, this model is of an older one"
             )
 
-    def attach(
-        self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
-    ) -> Sequence[Removable]:
+    def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
         """Take the mask from the layers: an exported model has one, as large as all the tokens."""
         first = min(site.block for site in plan)
         return [
@@ -209,9 +205,7 @@ class VJEPA2Adapter(HuggingFaceAdapter):
         side = self.config.crop_size // self.config.patch_size
         return self.config.frames_per_clip // self.config.tubelet_size, side, side
 
-    def attach(
-        self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
-    ) -> Sequence[Removable]:
+    def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
         """Begin a context, and give the places to the layers between the sites."""
         base = cast(Any, model.base_model)
         sites = {site.block for site in plan}

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from tokenselect.adapters.adapter import (
     CONTEXT,
     Arguments,
+    Changes,
     OtherAttribute,
-    Removable,
     context_of,
 )
 from tokenselect.adapters.language import (
@@ -87,9 +87,7 @@ class LlavaAdapter(LanguageAdapter):
         places = torch.cat([cast(Tensor, grid.positions) for grid in grids])
         return Arguments((torch.cat([grid.tokens for grid in grids]), places), arguments.named)
 
-    def attach(
-        self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
-    ) -> Sequence[Removable]:
+    def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
         """Shrink the inputs of each forward that has a video; nobody else encodes one."""
         hook = model.register_forward_pre_hook(ShrinkHook(self), with_kwargs=True)
         base = cast(nn.Module, model.base_model)

@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import Arguments, Removable, SequenceAdapter
+from tokenselect.adapters.adapter import Arguments, Changes, SequenceAdapter
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW, SelectionPlan
 
@@ -190,9 +190,7 @@ class TorchvisionSwinAdapter(SequenceAdapter):
         is_last = any(block is last for last in self.merged_after)
         return (t, -(-h // 2), -(-w // 2)) if is_last else thw
 
-    def attach(
-        self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
-    ) -> Sequence[Removable]:
+    def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
         """Watch the blocks behind the first region: they must not fall below the window."""
         regions = [site.block for site in plan if site.kind == "S"]
         behind = self.blocks(model)[min(regions) :] if regions else ()

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tokenselect.adapters.adapter import (
     CONTEXT,
     Arguments,
+    Changes,
     Removable,
     begin_context,
     change_arguments,
@@ -25,11 +26,11 @@ from tokenselect.adapters.language import (
     FINAL,
     PROMPT,
     LanguageAdapter,
+    Packed,
     ShrinkHook,
     refuse_whole_inputs,
     shrink,
 )
-from tokenselect.adapters.packed import Packed
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW, SelectionPlan
 
@@ -121,9 +122,7 @@ class QwenVLAdapter(LanguageAdapter):
         output.pooler_output = arguments.positional[0]
         return output
 
-    def attach(
-        self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
-    ) -> Sequence[Removable]:
+    def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
         """Begin a context in the tower, keep its blocks in step, and the language model, too."""
         tower, blocks = cast(Any, tower_of(model)), self.blocks(model)
         whole = getattr(tower, "fullatt_block_indexes", range(len(blocks)))

@@ -1,7 +1,5 @@
 """Models on the disk: one loader for every source, one function that writes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

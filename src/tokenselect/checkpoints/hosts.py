@@ -5,8 +5,6 @@ configuration, where `insert_selectors` puts it. So `save_pretrained`, `push_to_
 of `Trainer` hold it. Models of other libraries are written by `save_model`, as weights and plan.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -141,9 +139,12 @@ def find_files(source: str | Path) -> list[Path]:
 def read_description(files: Sequence[Path]) -> dict[str, Any]:
     """Read the configuration of transformers beside the files, or what `save_model` wrote."""
     config = files[0].with_name(CONFIG)
-    if files[0].stem.startswith("model") and config.is_file():
-        return cast(dict[str, Any], json.loads(config.read_text()))
-    return read_metadata(files[0])
+    if not (files[0].stem.startswith("model") and config.is_file()):
+        return read_metadata(files[0])
+    try:
+        return dict(json.loads(config.read_text()))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{config} is no configuration: {error}") from error
 
 
 def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:

@@ -3,8 +3,6 @@
 `load_model("user/name")` is the way back.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What belongs to a model: class names, clip rule, settings, trained selectors, and its plan."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -51,7 +49,7 @@ class ModelInfo:
         """Class names in the order of the model's outputs."""
         return [self.id2label[number] for number in range(len(self.id2label))]
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> ModelInfo:
+    def __deepcopy__(self, memo: dict[int, Any]) -> "ModelInfo":
         """Give itself: a copy of a model keeps what belongs to the model."""
         return self
 

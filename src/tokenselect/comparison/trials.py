@@ -31,7 +31,7 @@ from tokenselect.insertion import selectors_of
 from tokenselect.measure.accuracy import score_views
 from tokenselect.measure.cost import count_macs
 from tokenselect.measure.recall import measure_recall
-from tokenselect.selectors.merging import FrameMerger, TokenMerger
+from tokenselect.selectors.selector import FrameMerger, TokenMerger
 from tokenselect.training.build import build_model
 from tokenselect.training.data import ClipSet, build_test_set
 from tokenselect.training.distributed import default_device

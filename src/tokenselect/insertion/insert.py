@@ -1,7 +1,5 @@
 """Selectors put into a model, changed there, and taken out."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -48,7 +46,7 @@ class TokenSelectors(nn.ModuleDict):
         self.handles: list[Removable] = []
         self.site_hooks: list[SiteHook] = []
 
-    def _replicate_for_data_parallel(self) -> TokenSelectors:
+    def _replicate_for_data_parallel(self) -> "TokenSelectors":
         raise RuntimeError(
             "nn.DataParallel cannot run a model with selectors: the hooks of a replica would call "
             "the selectors of the first device. Use DistributedDataParallel, one process per GPU"
@@ -119,27 +117,23 @@ def insert_selectors(
     grids = follow_grids(reader, host, plan)
     whole = follow_grids(reader, host, SelectionPlan())
     _check_sites(plan, grids, whole)
-    selectors = {
-        site.label: build_selector(
-            site,
-            channels=_channels_at(reader, blocks, site),
-            method=method,
-            scorer=scorer,
-            sigma=sigma,
-            num_samples=num_samples,
-            stride=stride,
-            tokenwise=tokenwise,
-            thw=whole[site.block].given if whole else None,
-            is_sequence=reader.is_sequence,
-        )
-        for site in plan
-    }
-    settings = {
+    settings: dict[str, Any] = {
         "method": method,
         "scorer": scorer,
         "num_samples": num_samples,
         "stride": stride,
         "tokenwise": tokenwise,
+    }
+    selectors = {
+        site.label: build_selector(
+            site,
+            channels=_channels_at(reader, blocks, site),
+            sigma=sigma,
+            thw=whole[site.block].given if whole else None,
+            is_sequence=reader.is_sequence,
+            **settings,
+        )
+        for site in plan
     }
     check_attention(reader, blocks, list(selectors.values()))
     if selectors:

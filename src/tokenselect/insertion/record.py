@@ -1,6 +1,6 @@
 """Watching a model: what its selectors keep, which tokens are left, and the grids of its blocks."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -40,6 +40,19 @@ def listening(callback: Callable[..., None]) -> Iterator[Callable[..., None]]:
 
 
 @contextmanager
+def joined(pairs: Iterable[tuple[list[Any], Any]]) -> Iterator[None]:
+    """Append a callback to each list, and take it out again at the end."""
+    pairs = list(pairs)
+    for callbacks, one in pairs:
+        callbacks.append(one)
+    try:
+        yield
+    finally:
+        for callbacks, one in pairs:
+            callbacks.remove(one)
+
+
+@contextmanager
 def record_selections(model: nn.Module) -> Iterator[dict[str, Selection]]:
     """Watch a model's selectors: after each forward, the dict holds what every site kept.
 
@@ -54,14 +67,8 @@ def record_selections(model: nn.Module) -> Iterator[dict[str, Selection]]:
         selections[selection.site.label] = selection
 
     selectors = [cast(Selector, selector) for selector in inserted_selectors(model).values()]
-    with listening(remember) as hear:
-        for selector in selectors:
-            selector.recorders.append(hear)
-        try:
-            yield selections
-        finally:
-            for selector in selectors:
-                selector.recorders.remove(hear)
+    with listening(remember) as hear, joined((one.recorders, hear) for one in selectors):
+        yield selections
 
 
 @contextmanager
@@ -126,14 +133,9 @@ def record_kept(model: nn.Module) -> Iterator[list[KeptTokens]]:
     kept: list[KeptTokens] = []
     hooks = list(inserted_selectors(model).site_hooks)
     with listening(partial(_note, kept)) as hear:
-        notes = [partial(hear, index == 0) for index in range(len(hooks))]
-        for hook, note in zip(hooks, notes, strict=True):
-            hook.notes.append(note)
-        try:
+        notes = ((hook.notes, partial(hear, index == 0)) for index, hook in enumerate(hooks))
+        with joined(notes):
             yield kept
-        finally:
-            for hook, note in zip(hooks, notes, strict=True):
-                hook.notes.remove(note)
 
 
 def _note(
@@ -144,12 +146,11 @@ def _note(
 ) -> None:
     """Follow the patches from the site before, or take their positions where they carry them."""
     if is_first:
-        kept[:] = [
-            KeptTokens(_places(new), old.thw) for old, new in zip(before, after, strict=True)
-        ]
+        pairs = zip(before, after, strict=True)
+        kept[:] = [KeptTokens(cast(Tensor, new.positions).detach(), old.thw) for old, new in pairs]
         return
     for index, (old, new) in enumerate(zip(before, after, strict=True)):
-        places, known = _places(new), kept[index]
+        places, known = cast(Tensor, new.positions).detach(), kept[index]
         if old.positions is None:
             t, h, w = old.thw
             if known.indices.shape[1] != t * h * w:
@@ -159,8 +160,3 @@ def _note(
                 )
             places = known.indices.gather(1, places)
         kept[index] = KeptTokens(places, known.thw)
-
-
-def _places(grid: TokenGrid) -> Tensor:
-    assert grid.positions is not None
-    return grid.positions.detach()

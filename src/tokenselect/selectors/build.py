@@ -16,7 +16,6 @@ from tokenselect.selectors.baselines import (
     TextScoring,
     UniformScoring,
 )
-from tokenselect.selectors.merging import FrameMerger, TokenMerger
 from tokenselect.selectors.relaxation import GumbelTopK, PerturbedTopK, Relaxation
 from tokenselect.selectors.scoring import (
     AnchorFeatureScoring,
@@ -29,9 +28,11 @@ from tokenselect.selectors.scoring import (
 )
 from tokenselect.selectors.selector import (
     ClipTokenSelector,
+    FrameMerger,
     FrameSelector,
     RegionSelector,
     Selector,
+    TokenMerger,
     TokenSelector,
 )
 from tokenselect.selectors.taught import TaughtScoring

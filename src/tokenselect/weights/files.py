@@ -1,7 +1,5 @@
 """Weight files: found, read without running anything they name, and unwrapped."""
 
-from __future__ import annotations
-
 import collections
 import json
 import pickle
@@ -29,11 +27,11 @@ ALLOWED = {
 class Placeholder:
     """Stands for an object that is not needed; takes whatever a pickle does to one."""
 
-    def __new__(cls, *arguments: Any, **options: Any) -> Placeholder:
+    def __new__(cls, *arguments: Any, **options: Any) -> "Placeholder":
         """Ignore what the object was made of."""
         return super().__new__(cls)
 
-    def __call__(self, *arguments: Any, **options: Any) -> Placeholder:
+    def __call__(self, *arguments: Any, **options: Any) -> "Placeholder":
         """Stand for the result, too."""
         return self
 

@@ -1,10 +1,9 @@
 """Which framework wrote a state dict, told from its names and shapes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from torch import Tensor, nn
@@ -64,25 +63,17 @@ class Layout:
         return self.patch_dims is None or state[self.marks[0]].ndim == self.patch_dims
 
 
-def rename_mvit(rename: Callable[..., dict[str, Tensor]], *, space: str) -> Callable[..., Any]:
-    """Build a renaming for MViT; `space` names its table of space, rows and columns in one."""
-
-    def rename_for(state: State, model: mvit.MViT) -> dict[str, Tensor]:
-        _, h, w = model.embed_thw(*model.default_input)
-        is_same_size = state[space].shape[-2] == h * w
-        return rename(state, grid_size=(h, w) if is_same_size else None)
-
-    return rename_for
+def rename_mvit(rename: Any, space: str, state: State, model: mvit.MViT) -> dict[str, Tensor]:
+    """Rename an MViT; `space` names its table of space, rows and columns in one."""
+    _, h, w = model.embed_thw(*model.default_input)
+    is_same_size = state[space].shape[-2] == h * w
+    return rename(state, grid_size=(h, w) if is_same_size else None)
 
 
-def inflate(rename: Callable[..., dict[str, Tensor]]) -> Callable[..., Any]:
-    """Build a renaming and inflation of an image Swin."""
-
-    def rename_for(state: State, model: video_swin.VideoSwin) -> dict[str, Tensor]:
-        patch, window = model.embedding.patch, window_of(model)
-        return video_swin.inflate_image(rename(state), patch=patch, window=window)
-
-    return rename_for
+def inflate(rename: Any, state: State, model: video_swin.VideoSwin) -> dict[str, Tensor]:
+    """Rename and inflate an image Swin."""
+    patch, window = model.embedding.patch, window_of(model)
+    return video_swin.inflate_image(rename(state), patch=patch, window=window)
 
 
 def window_of(model: video_swin.VideoSwin) -> tuple[int, int, int]:
@@ -116,17 +107,17 @@ LAYOUTS = (
     ),
     Layout(
         "torchvision MViT", mvit.MViT, ("conv_proj.weight", "pos_encoding.spatial_pos"),
-        rename_mvit(mvit.from_torchvision, space="pos_encoding.spatial_pos")
+        partial(rename_mvit, mvit.from_torchvision, "pos_encoding.spatial_pos")
     ),
     Layout(
         "SlowFast MViT", mvit.MViT,
         ("patch_embed.proj.weight", "pos_embed_spatial", "blocks.0.attn.pool_k.weight"),
-        rename_mvit(mvit.from_slowfast, space="pos_embed_spatial")
+        partial(rename_mvit, mvit.from_slowfast, "pos_embed_spatial")
     ),
     Layout(
         "PyTorchVideo MViT", mvit.MViT,
         ("patch_embed.patch_model.weight", "cls_positional_encoding.pos_embed_spatial"),
-        rename_mvit(mvit.from_slowfast, space="cls_positional_encoding.pos_embed_spatial")
+        partial(rename_mvit, mvit.from_slowfast, "cls_positional_encoding.pos_embed_spatial")
     ),
     Layout(
         "torchvision Swin3D", video_swin.VideoSwin,
@@ -136,7 +127,7 @@ LAYOUTS = (
     Layout(
         "torchvision image Swin", video_swin.VideoSwin,
         ("features.0.0.weight", "features.1.0.attn.relative_position_bias_table"),
-        inflate(video_swin.from_torchvision), 4
+        partial(inflate, video_swin.from_torchvision), 4
     ),
     Layout(
         "mmaction2 Video Swin", video_swin.VideoSwin,
@@ -147,7 +138,7 @@ LAYOUTS = (
         "Video-Swin-Transformer", video_swin.VideoSwin, SWIN,
         lambda state, model: video_swin.from_mmaction(state), 5
     ),
-    Layout("image Swin", video_swin.VideoSwin, SWIN, inflate(video_swin.from_mmaction), 4),
+    Layout("image Swin", video_swin.VideoSwin, SWIN, partial(inflate, video_swin.from_mmaction), 4),
 )
 # fmt: on
 

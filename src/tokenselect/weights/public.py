@@ -1,12 +1,12 @@
 """Public weights by name: their files, addresses and checksums, and how they get here.
 
 Checksums are the leading digits of SHA-256 that torchvision and mmaction2 put into their files'
-names. Where a publisher gives none, there is none here, and a download cannot be verified.
+names. Where a publisher gives none, there is none here, and a download cannot be verified. The
+authors' files have no names of their own: those on the disk are ours.
 """
 
-from __future__ import annotations
-
 import hashlib
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -14,10 +14,6 @@ from pathlib import Path
 
 import torch
 
-TORCH = "https://download.pytorch.org/models"
-PYTORCHVIDEO = "https://dl.fbaipublicfiles.com/pytorchvideo/model_zoo/kinetics"
-VIDEO_SWIN = "https://github.com/SwinTransformer/storage/releases/download/v1.0.4"
-MMACTION = "https://download.openmmlab.com/mmaction/v1.0/recognition/swin"
 DRIVE = "https://drive.google.com/file/d"
 REPOSITORY = re.compile(r"([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?")
 
@@ -50,77 +46,11 @@ class PublicFile:
         return not self.url.startswith(DRIVE)
 
 
-def torchvision_file(stem: str, sha256: str, megabytes: int) -> PublicFile:
-    """Describe a file of torchvision's models."""
-    url = f"{TORCH}/{stem}-{sha256}.pth"
-    return PublicFile("torchvision", url, sha256=sha256, megabytes=megabytes)
-
-
-def mmaction_file(size: str, sha256: str) -> PublicFile:
-    """Describe a Kinetics-400 file of mmaction2."""
-    run = f"swin-{size}-p244-w877_in1k-pre_8xb8-amp-32x2x1-30e_kinetics400-rgb"
-    url = f"{MMACTION}/{run}/{run}_20220930-{sha256}.pth"
-    return PublicFile("mmaction2", url, sha256=sha256)
-
-
-def authors_files(backbone: str, files: dict[str, tuple[str, str]]) -> dict[str, PublicFile]:
-    """Describe the authors' checkpoints: the paper's name of each plan, its counts and its key."""
-    described = {}
-    for title, (plan, key) in files.items():
-        name = f"stts-{backbone}-{plan.replace('=', '')}.pth"  # on the disk, of our making
-        file = PublicFile("the paper's authors", f"{DRIVE}/{key}/view", plan=plan, name=name)
-        described[f"stts-{title}"] = file
-    return described
-
-
-def video_swin_file(stem: str, num_classes: int = 400) -> PublicFile:
-    """Describe a file of the authors of Video Swin."""
-    return PublicFile("Video-Swin-Transformer", f"{VIDEO_SWIN}/{stem}.pth", num_classes)
-
-
-# fmt: off
+TABLE = Path(__file__).parents[1] / "assets" / "public_weights.json"
 PUBLIC: dict[str, dict[str, PublicFile]] = {
-    "mvit_b16": {
-        "kinetics400": torchvision_file("mvit_v1_b", "dbeb1030", 140),
-        "kinetics400-pytorchvideo": PublicFile("PyTorchVideo", f"{PYTORCHVIDEO}/MVIT_B_16x4.pyth"),
-        **authors_files("mvit_b16", {
-            "T0_0.9-S4_0.9": ("T0=7-S4=13x13", "1IP_phCBQRTsUb5RQmPeRusjdlM2J10Xb"),
-            "T0_0.8-S4_0.9": ("T0=6-S4=13x13", "1Fd0q3e9VDfokfuljt0hF7FXfRxh3QO61"),
-            "T0_0.6-S4_0.9": ("T0=5-S4=13x13", "1Zkn-AY6Pb2wMuzQrUFXQYGJLugVG9BQF"),
-            "T0_0.5-S4_0.7": ("T0=4-S4=12x12", "1JSESMIOi1A-9QaQflcoxCPS7RYxa03pH"),
-            "T0_0.4-S4_0.6": ("T0=3-S4=11x11", "1A5qA1d6lIpskV8cQVjDFuwD128SI4OfJ"),
-        }),
-    },
-    "mvit_b16_32x3": {
-        "kinetics400": PublicFile("PyTorchVideo", f"{PYTORCHVIDEO}/MVIT_B_32x3_f294077834.pyth"),
-    },
-    "video_swin_t": {
-        "kinetics400": torchvision_file("swin3d_t", "7615ae03", 122),
-        "kinetics400-mmaction2": mmaction_file("tiny", "241016b2"),
-    },
-    "video_swin_s": {
-        "kinetics400": torchvision_file("swin3d_s", "da41c237", 218),
-        "kinetics400-mmaction2": mmaction_file("small", "e91ab986"),
-    },
-    "video_swin_b": {
-        "kinetics400": torchvision_file("swin3d_b_1k", "24f7c7c6", 364),
-        "kinetics400-imagenet22k": torchvision_file("swin3d_b_22k", "7c6ae6fa", 364),
-        "kinetics400-mmaction2": mmaction_file("base", "182ec6cc"),
-        "kinetics600": video_swin_file("swin_base_patch244_window877_kinetics600_22k", 600),
-        **authors_files("video_swin_b", {
-            "T0_0.9": ("T0=14", "1GhIUgFBLTBQqZZ0puEtTSJPB_4ca77oy"),
-            "T0_0.8": ("T0=12", "1gqLCuDUeSYjx2XKqPPaZDDWD9WDWnJjb"),
-            "T0_0.6": ("T0=10", "1bGIULKgISA5EGanO1Es6_tvqvQsoAnrb"),
-            "T0_0.5": ("T0=9", "1xokwKomvCkGfyATaY_2yzjQr9OcBi995"),
-            "T0_0.4": ("T0=6", "1W6sQp7bjKDWleARivkuoMmZOWzi5YKsl"),
-        }),
-    },
-    "video_swin_b_w16": {
-        "something-v2": video_swin_file("swin_base_patch244_window1677_sthv2", 174),
-        "kinetics400": video_swin_file("swin_base_patch244_window1677_kinetics400_22k"),
-    },
+    model: {name: PublicFile(**described) for name, described in files.items()}
+    for model, files in json.loads(TABLE.read_text(encoding="utf-8")).items()
 }
-# fmt: on
 
 
 def public_weights(model: str) -> dict[str, PublicFile]:
