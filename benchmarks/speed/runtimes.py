@@ -4,7 +4,9 @@ One thread and processor time, so that a busy machine does not blur the comparis
 where `tokenselect --runtime` keeps its own: exporting takes longer than measuring.
 """
 
+import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -84,3 +86,14 @@ def processor_time(run: Callable[[Tensor], Tensor], clip: Tensor) -> float:
     start = time.process_time()
     run(clip)
     return time.process_time() - start
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    wanted = sys.argv[1:] or list(PLANS)
+    print(f"PYTHONPATH=src:. python -m benchmarks.speed.runtimes {' '.join(sys.argv[1:])}")
+    print(f"one thread, processor time, load {os.getloadavg()[0]:.1f}, torch {torch.__version__}")
+    for one in wanted:
+        for row in compare(one, 5, torch.device("cpu")):
+            shown = (f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values())
+            print("| " + " | ".join(shown) + " |", flush=True)

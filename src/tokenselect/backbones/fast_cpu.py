@@ -70,16 +70,10 @@ def _is_untouched(module: nn.Module) -> bool:
 def fill_in_parts(
     function: Callable[..., object], *tensors: Tensor, out: Tensor, at_once: int
 ) -> Tensor:
-    """Apply a function that treats every row alone to some rows after the other.
+    """Apply a function that treats every row alone to at most `at_once` rows after the other.
 
-    Each part's result is written where it belongs: fresh memory costs a CPU as much as a pass over
-    it, and there would be one more to join the parts.
-
-    Args:
-        function: maps tensors of (rows, …) to one of (rows, …), which it writes to its `out`.
-        tensors: its arguments.
-        out: takes all results.
-        at_once: rows of a part, at most.
+    It maps tensors of (rows, …) to one, which it writes to its `out`: each part's result goes where
+    it belongs. Fresh memory costs a CPU as much as a pass over it, and joining parts one more.
     """
     num_parts = -(-len(out) // at_once)
     for *part, place in zip(*(rows.chunk(num_parts) for rows in (*tensors, out)), strict=True):

@@ -69,10 +69,13 @@ def compare_logits(
     original, was_training = LogitsOf(model), model.training
     model.eval()
     try:
-        apart = [
-            _apart(original(batch.to(device)).cpu(), exported(batch.to(device)).cpu())
-            for batch in batches
-        ]
+        apart = []
+        for batch in batches:
+            ours, theirs = (run(batch.to(device)).cpu() for run in (original, exported))
+            if ours.shape != theirs.shape:
+                wanted, came = tuple(ours.shape), tuple(theirs.shape)
+                raise ValueError(f"logits must be {wanted}, got {came}")
+            apart.append((ours - theirs).abs().max().item())
     finally:
         model.train(was_training)
     difference = LogitDifference(max(apart), sum(len(batch) for batch in batches))
@@ -82,12 +85,6 @@ def compare_logits(
             f"{difference.num_clips} clips, which is more than {tolerance:g}"
         )
     return difference
-
-
-def _apart(ours: Tensor, theirs: Tensor) -> float:
-    if ours.shape != theirs.shape:
-        raise ValueError(f"logits must be {tuple(ours.shape)}, got {tuple(theirs.shape)}")
-    return (ours - theirs).abs().max().item()
 
 
 def describe_clips(rule: ClipRule) -> dict[str, Any]:

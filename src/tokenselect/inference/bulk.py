@@ -216,7 +216,7 @@ def on_ray(
         address: of the cluster, "auto" for the one this machine belongs to, or "local" for a new
             one on this machine.
         batch: clips of one forward pass.
-        open_run: gives what runs the model, where torch does not; each worker calls it.
+        open_run: as in `on_this_machine`; each worker calls it.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     require("ray.data", extra="ray", purpose="a cluster")

@@ -180,12 +180,8 @@ def sum_up(
 ) -> Headroom:
     """Compare uniform selection, the first choice, with the best fixed one and one for each clip.
 
-    Args:
-        site: as a plan writes it.
-        tried: the choices.
-        answers: (clips, choices), whether each was right.
-        losses: (clips, choices) against the dense model's answer.
-        dense: (clips,), whether the dense model was right.
+    `answers` (clips, choices) and `dense` (clips,) say what was right; `losses` (clips, choices)
+    say how far an answer is from the dense model's.
     """
     answers, losses, dense = answers.cpu(), losses.cpu(), dense.cpu()
     clips = torch.arange(len(answers))

@@ -125,12 +125,9 @@ def _both_ways(steps: Tensor, *mirrored: int) -> Tensor:
 def _walk(taken: Tensor, owner: Tensor, k: int, reward: Tensor | None = None) -> Tensor:
     """Carry all paths over the candidates, from both ends at once.
 
-    Args:
-        taken: (l, 2, r, q) probability of being taken.
-        owner: (l, 2, r, q) density of owning the threshold.
-        k: how many are taken.
-        reward: what a path earns, (l, k, r, 1) by taking or (l, k + 1, r, 1) by passing a candidate
-            after c others were taken; None carries no reward.
+    A path earns `reward`, (l, k, r, 1) by taking or (l, k + 1, r, 1) by passing a candidate after c
+    others were taken. `taken` and `owner`, both (l, 2, r, q), are the chance of being taken and the
+    density of owning the threshold.
 
     Returns:
         (l, 2, carried, 2, k + 1, r, q) states before each step; carried is weight, then reward.
@@ -177,11 +174,6 @@ def _by_step(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 def _rewards_by_step(walk: Tensor, reward: Tensor, *, of_taken: bool) -> tuple[Tensor, Tensor]:
     """Sum the rewards of all paths through a candidate, its own step's weight taken as 1.
-
-    Args:
-        walk: (l, 2, 2, 2, k + 1, r, q) as `_walk` gives it with rewards.
-        reward: as `_walk` was given it.
-        of_taken: the rewards are for taking, else for passing.
 
     Returns:
         (l, r, q) if taken less if passed, and (l, r, q) if the owner.

@@ -32,19 +32,11 @@ def sampled_topk(
     control_variate: bool = False,
     only_diagonal: bool = False,
 ) -> Tensor:
-    """Average the hard Top-K of `num_samples` Gaussian perturbations of the scores.
+    """Average the hard Top-K of `num_samples` Gaussian perturbations of (b, l) scores.
 
-    Args:
-        scores: (b, l) float32 or float64.
-        sigma: 0-d standard deviation of the noise; 1 is taken in place of 0.
-        k: how many to keep, 1 to l.
-        num_samples: how many perturbations are averaged.
-        generator: source of the noise; torch's global one when None.
-        antithetic: use every perturbation with both signs; `num_samples` must be even.
-        control_variate: measure a sample's worth from that of the unperturbed choice, which lowers
-            the gradient's variance; antithetic pairs have this already.
-        only_diagonal: let a candidate's score answer only for its own column of the indicator, as
-            the paper's released code does; biased.
+    The options are those of `perturbed_topk`. Antithetic pairs need an even `num_samples` and have
+    the control variate's effect already. `only_diagonal` lets a candidate's score answer only for
+    its own column of the indicator, as the paper's released code does; that is biased.
 
     Returns:
         (b, k, l) indicator, differentiable in `scores`.

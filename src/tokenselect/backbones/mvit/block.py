@@ -31,14 +31,9 @@ def pooled_thw(thw: THW, stride: THW) -> THW:
 
 
 def pool_maximum(patches: Tensor, *, stride: THW) -> Tensor:
-    """Take the maximum over windows that overlap by one on strided sides.
+    """Take the maximum of (b, t, h, w, c) patches over windows, overlapping on strided sides.
 
-    Args:
-        patches: (b, t, h, w, c).
-        stride: steps in time, rows and columns; 1 leaves a side alone.
-
-    Returns:
-        (b, t', h', w', c) with sides as `pooled_thw` gives them.
+    A stride of 1 leaves a side alone; `pooled_thw` gives the sides of the result.
     """
     kernel = tuple(step + 1 - step % 2 if step > 1 else 1 for step in stride)
     padding = tuple(side // 2 for side in kernel)

@@ -15,16 +15,9 @@ from tokenselect.backbones.fast_cpu import split_portions
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """Attend within windows.
+    """Attend within windows: (windows, heads, n, d) queries, keys and values to the same shape.
 
-    Args:
-        q: (windows, heads, n, d) queries.
-        k: keys, the same shape.
-        v: values, the same shape.
-        bias: (heads, n, n), added to the scores of queries (dim 1) and keys (dim 2).
-
-    Returns:
-        (windows, heads, n, d).
+    The (heads, n, n) bias is added to the scores of queries (dim 1) and keys (dim 2).
     """
     bias = bias.to(q.dtype)
     is_plain = q.device.type != "cpu" or torch.compiler.is_compiling()
