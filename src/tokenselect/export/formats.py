@@ -165,14 +165,20 @@ class OnnxModel(ExportedModel):
         # with gradients, attention would be taken apart in another way
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of torch's own making
-            converted = torch.onnx.export(
-                program,
-                input_names=[CLIPS],
-                output_names=[LOGITS],
-                dynamic_shapes=({0: "batch"},) if program.range_constraints else None,
-                dynamo=True,
-                verbose=False,
-            )
+            try:
+                converted = torch.onnx.export(
+                    program,
+                    input_names=[CLIPS],
+                    output_names=[LOGITS],
+                    dynamic_shapes=({0: "batch"},) if program.range_constraints else None,
+                    dynamo=True,
+                    verbose=False,
+                )
+            except torch.onnx.OnnxExporterError as error:
+                cause: BaseException = error
+                while cause.__cause__ is not None:
+                    cause = cause.__cause__
+                raise ValueError(f"torch cannot write this model as ONNX: {cause}") from error
         assert converted is not None
         for name, value in metadata.items():
             converted.model.metadata_props[name] = json.dumps(value)
