@@ -42,6 +42,7 @@ DATA = {
 # The summary's rows: what is kept of what, the raw table, its plan.
 SUMMARY = [
     ("GRID, adverb, 3 of 13 frames", "grid_cut_adverb_mvit_words", "T0=3"),
+    ("GRID, colour, 3 of 13 frames", "grid_cut_colour_mvit_words", "T0=3"),
     ("GRID, verb, 3 of 13 frames", "grid_cut_verb_mvit_words", "T0=3"),
     ("synthetic, 2 of 8 frames", "synthetic_mvit_frames", "T0_0.25"),
     ("synthetic, half the frames, half of each", "synthetic_mvit_joint", "T0_0.5-S4_0.5"),
