@@ -2,10 +2,17 @@
 
 import pytest
 import torch
+from torch import nn
 
 from tests.contracts import frame_hosts
 from tests.contracts.hosts import scramble, transformers
-from tokenselect import insert_selectors, record_kept, record_selections, remove_selectors
+from tokenselect import (
+    insert_selectors,
+    load_model,
+    record_kept,
+    record_selections,
+    remove_selectors,
+)
 
 
 @torch.no_grad()
@@ -59,8 +66,8 @@ def test_half_a_clip_is_refused():
         model(torch.randn(7, 3, 32, 32))
 
 
-@torch.no_grad()
-def test_the_whole_of_x_clip_selects_regions():
+def whole_x_clip() -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """Build X-CLIP with its text tower, three prompts and two clips."""
     library = transformers()
     text = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
     text |= {"num_attention_heads": 2, "vocab_size": 50, "max_position_embeddings": 9}
@@ -69,13 +76,52 @@ def test_the_whole_of_x_clip_selects_regions():
     config = library.XCLIPConfig(
         text_config=text, vision_config=vision, projection_dim=16, prompt_num_attention_heads=2
     )
+    torch.manual_seed(0)
     model = scramble(library.XCLIPModel(config))
-    words, video = torch.randint(1, 49, (3, 6)), torch.randn(2, 5, 3, 32, 32)
-    dense = model(input_ids=words, pixel_values=video).logits_per_video
+    words = torch.randint(1, 49, (3, 6))
+    return model, {"input_ids": words, "pixel_values": torch.randn(2, 5, 3, 32, 32)}
+
+
+@torch.no_grad()
+def test_the_whole_of_x_clip_is_the_one_whose_regions_are_cut_by_hand():
+    model, inputs = whole_x_clip()
+    insert_selectors(model, "S1_0.5", method="uniform")
+    with record_kept(model) as kept:
+        found = model(**inputs).logits_per_video
+    (rows,) = kept[0].indices.unique(dim=0)  # the same in all ten frames
+    tower = remove_selectors(model).vision_model
+    tokens = tower.pre_layernorm(tower.embeddings(inputs["pixel_values"].flatten(0, 1)))
+    for index, layer in enumerate(tower.encoder.layers):
+        if index == 1:
+            tokens = torch.cat([tokens[:, :1], tokens[:, 1:][:, rows]], dim=1)
+        tokens = layer(tokens, None)
+    pooled = tower.post_layernorm(tokens[:, 0])
+    tower.register_forward_hook(
+        lambda tower, given, output: type(output)(last_hidden_state=tokens, pooler_output=pooled)
+    )
+    torch.testing.assert_close(found, model(**inputs).logits_per_video)
+
+
+def test_the_whole_of_x_clip_is_trained_saved_and_cleaned(tmp_path):
+    model, inputs = whole_x_clip()
+    dense = model(**inputs).logits_per_video
     with pytest.raises(ValueError, match=r"T0_0\.5 selects frames, and the model has one frame"):
         insert_selectors(model, "T0_0.5")
-    insert_selectors(model, "S1_0.5", method="novelty")
-    with record_kept(model) as kept:
-        found = model(input_ids=words, pixel_values=video).logits_per_video
-    assert found.shape == dense.shape and not torch.equal(found, dense)
-    assert kept[0].mask.sum(dim=(1, 2, 3)).tolist() == [9] * 10
+    insert_selectors(model, "S1_0.5").train()
+    model(**inputs).logits_per_video.square().sum().backward()
+    learned = model.token_selectors["S1"].scoring.parameters()
+    assert max(p.grad.abs().max() for p in learned if p.grad is not None) > 0
+    found = model.eval()(**inputs).logits_per_video
+    model.save_pretrained(tmp_path)
+    assert torch.equal(load_model(tmp_path)(**inputs).logits_per_video, found)
+    assert torch.equal(remove_selectors(model)(**inputs).logits_per_video, dense)
+
+
+@torch.no_grad()
+@pytest.mark.slow
+def test_the_whole_of_x_clip_compiles_without_graph_breaks():
+    model, inputs = whole_x_clip()
+    insert_selectors(model, "S1_0.5")
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    found = compiled(**inputs).logits_per_video
+    torch.testing.assert_close(found, model(**inputs).logits_per_video)

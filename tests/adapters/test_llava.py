@@ -149,6 +149,14 @@ def test_keeping_everything_removal_copies_and_files(tmp_path):
     assert torch.equal(model(**inputs).logits, dense)
 
 
+@torch.no_grad()
+@pytest.mark.slow
+def test_compiled_with_graph_breaks_it_is_the_same():
+    model, inputs = insert_selectors(llava(), "T3=2"), prompts()
+    compiled = torch.compile(model, backend="eager")
+    torch.testing.assert_close(compiled(**inputs).logits, model(**inputs).logits)
+
+
 def test_what_cannot_be_is_refused():
     model, inputs = llava(), prompts()
     with pytest.raises(ValueError, match="select after it"):
