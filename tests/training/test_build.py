@@ -99,6 +99,20 @@ def test_a_changed_schedule_is_told_on_resume_and_a_changed_place_is_not(tmp_pat
     assert "the learning rate of the next step is 7.5e-05 (by the old one 1e-06)" in log
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {"name": "mvit_min"}}, r"model\.name.*: no model is called 'mvit_min'"),
+        ({"model": {"plan": "T0_2"}}, r"model\.plan.*: .*got 2"),
+        ({"model": {"weights": "gone"}}, r"model\.weights: weights 'gone'"),
+        ({"data": SMALL["data"] | {"source": "videos", "root": "gone"}}, r"data\.train: .*gone"),
+    ],
+)
+def test_a_wrong_value_is_blamed_on_its_key(tmp_path, changes, message):
+    with pytest.raises((ValueError, OSError), match=message):
+        train(small_recipe(tmp_path, **changes))
+
+
 def test_other_classes_on_resume_are_refused_by_name(tmp_path):
     write_class_folders(tmp_path)
     data = SMALL["data"] | {"source": "videos", "root": str(tmp_path), "stride": 1}

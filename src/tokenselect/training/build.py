@@ -31,7 +31,7 @@ from tokenselect.training.learner import ANY, Budgets, Learner, WeightAverage
 from tokenselect.training.loop import Trainer
 from tokenselect.training.optimizer import LrSchedule, SigmaSchedule, build_optimizer
 from tokenselect.training.recipe import Recipe, recipe_from_dict
-from tokenselect.training.sections import DataRecipe, ModelRecipe, ScheduleRecipe
+from tokenselect.training.sections import DataRecipe, ModelRecipe, ScheduleRecipe, blaming
 from tokenselect.training.step import Precision
 from tokenselect.training.teach import teach_at_start
 from tokenselect.weights import LoadedWeights, load_weights
@@ -49,17 +49,20 @@ def start_model(
     model: ModelRecipe, *, num_classes: int, frames: int, size: int
 ) -> tuple[nn.Module, LoadedWeights | None]:
     """Build a model, and tell what was loaded into it."""
-    built = create_model(model.name, num_classes=num_classes, frames=frames, size=size)
-    insert_selectors(
-        built,
-        Budgets.of(model.budgets).whole if model.plan == ANY else model.plan,
-        method=model.method,
-        scorer=model.scorer,
-        tokenwise=model.tokenwise,
-    )
+    with blaming("model.name, data.frames, data.size"):
+        built = create_model(model.name, num_classes=num_classes, frames=frames, size=size)
+    with blaming("model.plan, model.method, model.scorer"):
+        insert_selectors(
+            built,
+            Budgets.of(model.budgets).whole if model.plan == ANY else model.plan,
+            method=model.method,
+            scorer=model.scorer,
+            tokenwise=model.tokenwise,
+        )
     if model.weights is None:
         return built, None
-    return built, load_weights(built, find_weights(model.name, model.weights))
+    with blaming("model.weights"):
+        return built, load_weights(built, find_weights(model.name, model.weights))
 
 
 def can_be_taught(model: ModelRecipe, loaded: LoadedWeights | None) -> bool:

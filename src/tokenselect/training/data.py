@@ -32,7 +32,7 @@ from tokenselect.data.clips import STATS
 from tokenselect.data.split import UNDIVIDED
 from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.data.video import FrameSource
-from tokenselect.training.sections import AugmentationRecipe, DataRecipe, PartRecipe
+from tokenselect.training.sections import AugmentationRecipe, DataRecipe, PartRecipe, blaming
 
 PARTS = ("train", "val", "test")
 
@@ -74,23 +74,24 @@ def build_train_set(data: DataRecipe, augmentation: AugmentationRecipe, *, seed:
             data.train_clips, frames=data.frames, size=data.size, seed=seed, is_training=True
         )
         return ClipSet(clips, default_collate, clips.class_names)
-    transform = TrainTransform(
-        data.size,
-        scale=augmentation.scale,
-        ratio=augmentation.ratio,
-        flip=augmentation.flip,
-        jitter=augmentation.jitter,
-        rand_augment_ops=augmentation.rand_augment_ops,
-        rand_augment_magnitude=augmentation.rand_augment_magnitude,
-        erasing=augmentation.erasing,
-        stats=STATS[data.stats],
-        center=data.center,
-    )
-    listed = read_part(data, "train")
+    with blaming("augmentation"):
+        transform = TrainTransform(
+            data.size,
+            scale=augmentation.scale,
+            ratio=augmentation.ratio,
+            flip=augmentation.flip,
+            jitter=augmentation.jitter,
+            rand_augment_ops=augmentation.rand_augment_ops,
+            rand_augment_magnitude=augmentation.rand_augment_magnitude,
+            erasing=augmentation.erasing,
+            stats=STATS[data.stats],
+            center=data.center,
+        )
+    listed = read_listed(data, "train")
     unlabelled = [sample.path for sample in listed.samples if sample.label is None]
     if unlabelled:
         raise ValueError(
-            f"{len(unlabelled)} training videos have no label, such as {unlabelled[0]}"
+            f"data.train: {len(unlabelled)} training videos have no label, such as {unlabelled[0]}"
         )
     videos = VideoDataset(
         listed.samples,
@@ -115,7 +116,7 @@ def build_test_set(
         length = (data.test_clips if part == "test" else None) or data.val_clips
         made = SyntheticActions(length, frames=data.frames, size=data.size, split=part)  # type: ignore[arg-type]
         return ClipSet(made, default_collate, made.class_names)
-    listed = read_part(data, part, class_names=class_names)
+    listed = read_listed(data, part, class_names=class_names)
     transform = EvalTransform(
         data.size,
         short_side=data.short_side,
@@ -183,6 +184,17 @@ def read_part(
         class_names=names,
         table=table,
     )
+
+
+def read_listed(
+    data: DataRecipe, name: str, *, class_names: Sequence[str] | None = None
+) -> SampleList:
+    """Read the annotations of a part that must name videos."""
+    with blaming(f"data.{name}"):
+        listed = read_part(data, name, class_names=class_names)
+        if not listed.samples:
+            raise ValueError("no video is listed: look at its annotations, and at its `where`")
+    return listed
 
 
 def find_part(root: Path, part: PartRecipe, name: str) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,6 +22,16 @@ def check_range(
             continue
         rule = f"{lowest:g} or more" if highest == math.inf else f"in [{lowest:g}, {highest:g}]"
         raise ValueError(f"{section}{name} must be {rule}, got {value}")
+
+
+@contextmanager
+def blaming(keys: str) -> Iterator[None]:
+    """Put the recipe's keys in front of what is wrong with their values."""
+    try:
+        yield
+    except (ValueError, FileNotFoundError) as error:
+        kind = FileNotFoundError if isinstance(error, FileNotFoundError) else ValueError
+        raise kind(f"{keys}: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
