@@ -7,7 +7,7 @@ gets 1.4 × faster when 3 of 8 frames go.
     PYTHONPATH=src:. python -m benchmarks.speed                        # all parts, half an hour
     PYTHONPATH=src:. python -m benchmarks.speed --parts dense selected
     PYTHONPATH=src:. python -m benchmarks.speed --device cuda
-    PYTHONPATH=src:. python -m benchmarks.speed.runtimes mvit_b16      # torch, ONNX Runtime, OpenVINO
+    PYTHONPATH=src:. python -m benchmarks.speed.runtimes mvit_b16      # ours in other runtimes
 
 Everything is a ratio of things that take turns in one process. Finished parts stay in
 `results/speed.json`, so parts can be run one by one; `speed.txt`, the plot and the tables of

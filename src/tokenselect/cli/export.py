@@ -44,7 +44,7 @@ def export(
         method: how to select, in place of the checkpoint's own.
         videos: file, folder or pattern of videos to compare on, beside random clips.
         tolerance: largest difference between the file's logits and the model's.
-        int8: compute the linear layers of the blocks in 8 bits; scoring stays in float.
+        int8: compute the linear layers behind the last selection in 8 bits.
         calibrate: file, folder or pattern of videos for int8: half of them calibrate, accuracy and
             choices are compared on the others.
         int8_limit: largest share of other answers and of other choices that int8 may cause.

@@ -1,8 +1,8 @@
 """Exported files whose linear layers compute in 8 bits; scoring and choosing stay in float.
 
-Only the linear layers of the blocks are quantised: they hold nearly all multiply-adds. A quantised
-scorer, embedding or norm moves scores, a moved score changes a choice, and one changed choice moves
-the logits more than all rounding does (docs/export.md has the figures).
+Only linear layers of the blocks behind the last selection are quantised: they hold most
+multiply-adds. What lies before moves scores when it is rounded, a moved score changes a choice, and
+one changed choice moves the logits more than all rounding does (docs/export.md has the figures).
 """
 
 import os
@@ -51,19 +51,28 @@ def namespace_of(node: Any) -> str:
     return next((entry.value for entry in node.metadata_props if entry.key == "namespace"), "")
 
 
-def quantise_onnx(source: Path, target: Path, clips: Tensor) -> None:
-    """Write an ONNX file of ours again with 8-bit linear layers, calibrated on clips."""
+def quantise_onnx(source: Path, target: Path, clips: Tensor, *, behind_sites: bool = True) -> None:
+    """Write an ONNX file of ours again with 8-bit linear layers, calibrated on clips.
+
+    Args:
+        source: the file in float.
+        target: the other.
+        clips: (b, 3, frames, height, width).
+        behind_sites: leave alone what lies before the last selection, so that none can change.
+    """
     onnx: Any = require("onnx", extra="onnx", purpose="8 bits")
     tools: Any = require("onnxruntime.quantization", extra="onnx", purpose="8 bits")
     kept = onnx.load(source)
+    nodes = list(kept.graph.node)  # in the order that they run in
+    sites = [index for index, node in enumerate(nodes) if CHILD in namespace_of(node)]
     layers = [
         node.name
-        for node in kept.graph.node
+        for node in nodes[max(sites, default=0) if behind_sites else 0 :]
         if node.op_type == "MatMul" and LINEAR in namespace_of(node)
         if CHILD not in namespace_of(node)
     ]
     if not layers:
-        raise ValueError(f"{source.name} has no linear layer in its blocks to quantise")
+        raise ValueError("there is no linear layer behind the last selection to quantise")
 
     class Reader(tools.CalibrationDataReader):
         def __init__(self) -> None:
