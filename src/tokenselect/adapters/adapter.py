@@ -210,8 +210,8 @@ class Adapter:
         return ()
 
     def has_class_attention(self, block: nn.Module) -> bool:
-        """Tell whether `class_attention` can be had of a block."""
-        return False
+        """Tell whether `class_attention` can be had of a block: where an adapter computes it."""
+        return type(self).class_attention is not Adapter.class_attention
 
     def class_attention(self, block: nn.Module, grid: TokenGrid) -> Tensor:
         """Give the class token's attention in a block, on the grid after it: (b, t, h, w)."""

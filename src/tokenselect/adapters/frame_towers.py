@@ -67,10 +67,6 @@ class ClipAdapter(FrameTowerAdapter):
 
     num_frame_prefix = 1
 
-    def has_class_attention(self, block: nn.Module) -> bool:
-        """Every frame has a class token."""
-        return True
-
     def class_attention(self, block: nn.Module, grid: TokenGrid) -> Tensor:
         """Compute the attention of each frame's class token again from the layer's input."""
         attention = cast(Any, block.self_attn)

@@ -143,10 +143,6 @@ class VivitAdapter(HuggingFaceAdapter):
             *(change_arguments(layer, drop_mask) for layer in self.blocks(model)[first:]),
         ]
 
-    def has_class_attention(self, block: nn.Module) -> bool:
-        """Every layer has a class token."""
-        return True
-
     def class_attention(self, block: nn.Module, grid: TokenGrid) -> Tensor:
         """Compute the class token's attention again from the layer's input."""
         attention = cast(Any, block.attention)
