@@ -233,7 +233,7 @@ def end_command(
 ) -> None:
     """End a command `times` times at random, go on each time, and compare what it leaves."""
     draw = random.Random(f"{seed} {command.name} {how}")
-    ends = Ends(command, folder / command.name / how.replace("+", "-"), how, draw, tally)
+    ends = Ends(command, folder / command.name / how.replace(" ", "-"), how, draw, tally)
     ends.run_untouched()
     done = number = 0
     while done < times and number < 4 * times:

@@ -163,6 +163,7 @@ def test_cells_of_the_first_version_keep_their_keys():
         ("data.num_classes", 0),
         ("augmentation.flip", 1.5),
         ("augmentation.repeats", 0),
+        ("seed", 2**70),
         ("threads", 0),
         ("validate_every", 0),
         ("checkpoint_steps", 0),
@@ -173,6 +174,12 @@ def test_a_value_that_cannot_be_is_refused_by_its_key(tmp_path, key, value):
     path = write(tmp_path, "name: mine\n")
     with pytest.raises(ValueError, match=rf"mine\.yaml: .*{re.escape(key)} must be .*{value}"):
         read_recipe(path, [f"--{key}={value}"])
+
+
+def test_a_key_that_needs_a_value_is_refused_where_it_has_none(tmp_path):
+    path = write(tmp_path, "name: mine\naugmentation: {label_smoothing: null}\n")
+    with pytest.raises(ValueError, match=r"augmentation\.label_smoothing"):
+        read_recipe(path)
 
 
 def test_a_checkpoint_of_the_first_version_may_say_0_for_no_clipping():

@@ -83,7 +83,8 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_range("", self, "threads validate_every checkpoint_steps", 1)
-        check_range("", self, "seed checkpoint_minutes", 0)
+        check_range("", self, "checkpoint_minutes", 0)
+        check_range("", self, "seed", 0, 2**63 - 1)
         if not self.name or self.name in (".", ".."):
             raise ValueError(f"name must be that of a folder, got {self.name!r}")
 

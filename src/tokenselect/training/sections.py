@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from tokenselect.data import TableLayout
@@ -15,10 +15,15 @@ from tokenselect.selectors.build import DEFAULT_SCORER
 def check_range(
     section: str, values: object, names: str, lowest: float, highest: float = math.inf
 ) -> None:
-    """Refuse values outside a range; `names` are keys of a section ("schedule."), None passes."""
-    for name in names.split():
-        value = getattr(values, name)
-        if value is None or (lowest <= value <= highest and value != math.inf):
+    """Refuse values outside a range; `names` are keys of a section ("schedule.").
+
+    None passes where the key may be null.
+    """
+    for key in fields(values):  # type: ignore[arg-type]
+        name, value = key.name, getattr(values, key.name)
+        if name not in names.split() or (value is None and "None" in str(key.type)):
+            continue
+        if value is not None and lowest <= value <= highest and value != math.inf:
             continue
         rule = f"{lowest:g} or more" if highest == math.inf else f"in [{lowest:g}, {highest:g}]"
         raise ValueError(f"{section}{name} must be {rule}, got {value}")

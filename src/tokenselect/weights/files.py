@@ -138,9 +138,9 @@ def _naming(file: Path) -> Iterator[None]:
     """Name the file in whatever a damaged one makes its reader raise."""
     try:
         yield
-    except OSError:
-        raise
     except Exception as error:  # a damaged pickle can raise anything
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
         lines = str(error).splitlines() or [type(error).__name__]
         raise ValueError(
             f"{file} is neither a safetensors nor a torch file, or damaged: {lines[0]}"
