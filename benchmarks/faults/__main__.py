@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -73,7 +74,7 @@ def run_settings(bench: Bench, asked: argparse.Namespace, tally: Tally) -> str:
         checkpoint_cases(bench, range(asked.checkpoints), seed=seed),
         recipe_cases(bench, range(asked.recipes), seed=seed),
     ):
-        while cases := [case for case, _ in zip(made, range(200), strict=False)]:
+        while cases := list(islice(made, 200)):
             add(tally, run_isolated(cases))
         say("settings", tally)
     return "one value, tensor or stretch of text of each replaced by a hostile one, or lost"

@@ -26,8 +26,8 @@ from tokenselect.data.synthetic import CLASS_NAMES
 from tokenselect.models import create_model
 from tokenselect.training.recipe import recipe_from_dict
 
-DATA = {"frames": 8, "size": 32, "train_clips": 8, "val_clips": 5, "test_clips": 8, "workers": 0}
-SCHEDULE = {"epochs": 2, "warmup_epochs": 0.5, "batch_size": 4, "lr": 1e-3, "ema": 0.9}
+DATA = {"frames": 8, "size": 32, "train_clips": 6, "val_clips": 6, "test_clips": 4, "workers": 0}
+SCHEDULE = {"epochs": 2, "warmup_epochs": 0.5, "batch_size": 3, "lr": 1e-3, "ema": 0.9}
 RECIPE = {
     "name": "run",
     "data": DATA,
@@ -65,7 +65,7 @@ def make_commands(folder: Path, checkpoint: Path) -> list[Command]:
     """Write what the commands need, and list them."""
     folder.mkdir(parents=True, exist_ok=True)
     videos, recipe, made = folder / "videos", folder / "train.yaml", folder / "compare.yaml"
-    for number in range(12):
+    for number in range(6):
         path = videos / "train" / f"class{number % 3}" / f"{number}.mp4"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_video(path, make_frames(9, 32, 40, seed=number), fps=10)
@@ -83,7 +83,7 @@ def make_commands(folder: Path, checkpoint: Path) -> list[Command]:
         "train": f"train {recipe} --runs {{0}} --data.cache {{0}}/cache --resume",
         "classify": f"classify {videos} --out {{0}}/rows.csv --checkpoint {checkpoint} --batch 2",
         "compare": f"compare {made} --methods stts-exact --seeds 1 --out {{0}} --repeats 0",
-        "teach": f"teach {dense} train --plan T0_0.5 --out {{0}}/taught --steps 20 --clips 10",
+        "teach": f"teach {dense} train --plan T0_0.5 --out {{0}}/taught --steps 3 --clips 6",
         "export": f"export {checkpoint} --out {{0}}/model.pt2 --format torch --repeats 0",
     }
     results: dict[str, Callable[[Path], object]] = {
@@ -252,6 +252,8 @@ def find_problem(ended: Ended, how: str) -> tuple[str, str] | None:
     if "Traceback (most recent call last)" in ended.told:
         return "traceback", told
     expected = {"killed": (-signal.SIGKILL,), "Ctrl+C": (130,), "full disk": (2,)}[how]
+    if how == "full disk" and ended.code == 2 and "/" not in ended.told:
+        return "nameless error", told
     if ended.code not in (0, 1, *expected):
         return "crash", f"exit code {ended.code}: {told}"
     return None

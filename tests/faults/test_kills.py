@@ -21,7 +21,6 @@ def commands(bench):
         ("classify", "killed"),
         ("classify", "Ctrl+C"),
         ("classify", "full disk"),
-        ("teach", "full disk"),
     ],
 )
 def test_an_ended_command_goes_on_and_loses_nothing(commands, tmp_path, holds, name, how):

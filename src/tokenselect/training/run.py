@@ -1,8 +1,8 @@
 """A whole run: from a recipe to checkpoints and metrics in `runs/NAME/`."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +71,19 @@ def train(
             raise
 
 
-def hold_run(folder: Path, processes: Processes) -> AbstractContextManager[None]:
-    """Keep other runs out of the folder; of several processes of one run, the main one does it."""
-    return holding(folder) if processes.is_main else nullcontext()
+@contextmanager
+def hold_run(folder: Path, processes: Processes) -> Iterator[None]:
+    """Keep other runs out of the folder, and name it where the disk is full.
+
+    Of several processes of one run, the main one holds it.
+    """
+    with holding(folder) if processes.is_main else nullcontext():
+        try:
+            yield
+        except OSError as error:
+            if error.filename is not None or str(folder) in str(error):
+                raise
+            raise OSError(f"{folder} cannot be written: {error.strerror or error}") from error
 
 
 def write_recipe(recipe: Recipe, folder: Path) -> None:
