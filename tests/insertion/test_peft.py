@@ -1,14 +1,22 @@
 """Selectors beside LoRA: inserted before or after it, trained, saved with its adapter."""
 
 import copy
+from types import ModuleType
 
 import pytest
 import torch
 from torch import nn
 
 from tests.contracts import hosts
+from tests.contracts.language_hosts import QWENS, Prompts
 from tests.contracts.models import THIRD_PARTY, logits_of
-from tokenselect import insert_selectors, record_selections, remove_selectors, set_plan
+from tokenselect import (
+    insert_selectors,
+    record_selections,
+    remove_selectors,
+    set_plan,
+    shrink_inputs,
+)
 from tokenselect.insertion import selectors_of, watch_grids
 
 PLAN = "T0=3-S1=3x2"
@@ -30,8 +38,14 @@ def case(request):
     return BY_NAME[request.param]
 
 
+def peft_library() -> ModuleType:
+    """Import peft, which imports transformers."""
+    hosts.transformers()
+    return pytest.importorskip("peft", reason="peft is not installed")
+
+
 def wrap(model: nn.Module, name: str, *, save: list[str] | None = None) -> nn.Module:
-    peft = pytest.importorskip("peft", reason="peft is not installed")
+    peft = peft_library()
     config = peft.LoraConfig(r=2, target_modules=LORA[name], modules_to_save=save)
     return peft.get_peft_model(model, config).eval()
 
@@ -58,7 +72,7 @@ def test_a_fresh_adapter_changes_nothing_in_either_order(case):
 
 @pytest.mark.parametrize("is_before", [True, False])
 def test_selectors_are_trained_and_come_back_with_the_adapter(case, is_before, tmp_path):
-    peft = pytest.importorskip("peft", reason="peft is not installed")
+    peft = peft_library()
     video, dense = case.video(), case.build()
     if is_before:
         selected = insert_selectors(copy.deepcopy(dense), PLAN)
@@ -98,9 +112,24 @@ def test_a_peft_model_is_watched_changed_and_cleaned_like_any_other():
 
 
 def test_an_adapter_made_for_all_linear_layers_leaves_the_selectors_whole():
-    peft = pytest.importorskip("peft", reason="peft is not installed")
+    peft = peft_library()
     model = insert_selectors(hosts.videomae(), PLAN)
     config = peft.LoraConfig(r=2, target_modules="all-linear", modules_to_save=["scoring"])
     wrapped = peft.get_peft_model(model, config)
     assert selector_names(wrapped) <= trainable(wrapped)
     assert not any("lora" in name for name in selector_names(wrapped))
+
+
+@torch.no_grad()
+def test_a_video_language_model_with_lora_keeps_its_prompt_in_step():
+    peft = peft_library()
+    torch.manual_seed(0)
+    dense, inputs = QWENS["qwen2-vl"](), Prompts().add(3, (3, 6, 4), 4).inputs()
+    plain = insert_selectors(copy.deepcopy(dense), "T0=2-S4_0.5", method="motion")
+    expected = plain(**inputs).logits
+    model = peft.get_peft_model(dense, peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
+    insert_selectors(model.eval(), "T0=2-S4_0.5", method="motion")
+    assert torch.equal(model(**inputs).logits, expected)
+    words = model.generate(**shrink_inputs(model, inputs), max_new_tokens=2, do_sample=False)
+    same = plain.generate(**shrink_inputs(plain, inputs), max_new_tokens=2, do_sample=False)
+    assert torch.equal(words, same)

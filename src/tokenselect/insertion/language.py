@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tokenselect.adapters.language import LanguageAdapter
-from tokenselect.insertion.insert import host_of, selectors_of
+from tokenselect.insertion.insert import host_of, inserted_selectors
 
 
 def shrink_inputs(
@@ -29,10 +29,7 @@ def shrink_inputs(
         Inputs with fewer placeholders, with `position_ids`, and with the tower's output as
         `mm_encoder_outputs` in place of the pixels.
     """
-    selectors, model = selectors_of(model), host_of(model)
-    if selectors is None:
-        raise ValueError("the model has no selectors: call insert_selectors(model, plan) first")
-    adapter = selectors.adapter
+    adapter, model = inserted_selectors(model).adapter, host_of(model)
     if not (isinstance(adapter, LanguageAdapter) and adapter.reads_end_attention):
         raise TypeError(
             f"shrink_inputs takes a video-language model, got {type(model).__name__}: insert the "
@@ -50,15 +47,14 @@ def count_tokens(model: nn.Module, grid_thw: Tensor | Sequence[Sequence[int]]) -
         model: a video-language model or its tower, with selectors.
         grid_thw: frames, rows and columns of patches of each video, as the processor gives them.
     """
-    selectors = selectors_of(model)
-    if selectors is None or not isinstance(selectors.adapter, LanguageAdapter):
-        raise ValueError(
-            "the model has no selectors in a vision tower: call insert_selectors first"
-        )
+    selectors = inserted_selectors(model)
+    adapter = selectors.adapter
+    if not isinstance(adapter, LanguageAdapter):
+        raise TypeError(f"count_tokens takes a vision tower, got {type(model).__name__}")
     counts = []
     for size in torch.as_tensor(grid_thw).tolist():
-        thw = selectors.adapter.whole_thw(size)
+        thw = adapter.whole_thw(size)
         for site in selectors.plan:
             thw = thw if site.takes_all(thw) else site.kept_thw(thw)
-        counts.append(thw[0] * thw[1] * thw[2] + selectors.adapter.num_more)
+        counts.append(thw[0] * thw[1] * thw[2] + adapter.num_more)
     return counts
