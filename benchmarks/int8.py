@@ -5,8 +5,13 @@ Claim: where all before the selection stays in float, a selected model moves as 
     PYTHONPATH=src:. python -m benchmarks.int8 > benchmarks/results/int8.txt
 
 The small model of the package on synthetic actions: 24 clips calibrate, 24 others are compared.
+With an ONNX file of `benchmarks.speed.runtimes`, what 8 bits gain in it on one thread:
+
+    PYTHONPATH=src:. python -m benchmarks.int8 FILE.onnx > benchmarks/results/int8_speed.txt
 """
 
+import statistics
+import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -15,10 +20,11 @@ import torch
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 from torch import Tensor
 
+from benchmarks.speed.runtimes import processor_time
 from tokenselect import load_model, plan_of, with_plan
 from tokenselect.checkpoints import info_of
 from tokenselect.data.synthetic import SyntheticActions
-from tokenselect.export import OnnxModel
+from tokenselect.export import OnnxModel, OpenVinoModel
 from tokenselect.export.formats import export_program
 from tokenselect.export.int8 import compare_int8, quantise_onnx
 
@@ -67,5 +73,26 @@ def main() -> None:
                 print(f"{plan_of(model)}, {way}: {report}", flush=True)
 
 
+def time_file(exact: Path, repeats: int = 3) -> None:
+    """Time a file in float and in 8 bits, in turns, by processor time."""
+    with tempfile.TemporaryDirectory() as name:
+        target = Path(name) / "int8.onnx"
+        shape = OnnxModel(exact, threads=1).session.get_inputs()[0].shape
+        clips = torch.randn(2, *shape[1:])
+        quantise_onnx(exact, target, clips)
+        runners = {
+            (kind.__name__, bits): kind(path, threads=1)
+            for kind in (OnnxModel, OpenVinoModel)
+            for bits, path in {"float": exact, "8 bits": target}.items()
+        }
+        turns = [
+            {key: processor_time(run, clips[:1]) for key, run in runners.items()}
+            for _ in range(repeats + 1)
+        ][1:]
+        print(f"PYTHONPATH=src:. python -m benchmarks.int8 {exact.name} (one thread, CPU seconds)")
+        for key in runners:
+            print(*key, f"{statistics.median(turn[key] for turn in turns):.3f}", flush=True)
+
+
 if __name__ == "__main__":
-    main()
+    time_file(Path(sys.argv[1])) if sys.argv[1:] else main()
