@@ -25,7 +25,7 @@ def no_words(_):
 
 @pytest.fixture(scope="module")
 def model():
-    return load_model("mvit_mini", size=32)
+    return load_model("mvit_mini", size=32, method="motion")
 
 
 @pytest.mark.slow

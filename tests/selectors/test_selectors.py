@@ -264,3 +264,11 @@ def test_attention_without_attention_is_refused():
     selector = build_selector(Site("T", 4, 0.5), channels=C, method="attention")
     with pytest.raises(ValueError, match="this grid has none"):
         selector(make_grid(torch.randn(1, T, H, W, C)))
+
+
+@pytest.mark.parametrize("side", [3, 5, 6, 13])
+def test_rounding_does_not_choose_among_anchors_as_far_from_the_centre(side):
+    selector = build_selector(Site("S", 0, (side, side)), channels=C, scorer="taught").eval()
+    grid = make_grid(torch.randn(1, 2, side + 1, side + 1, C))
+    scores = selector.scoring.score_anchors(grid, side=(side, side), stride=(1, 1))
+    assert scores.shape[-1] == 4 and scores.std() < 1e-4

@@ -12,9 +12,7 @@ from tokenselect.grid import TokenGrid
 from tokenselect.ops.anchors import Pair, average_anchors
 from tokenselect.selectors.scoring import Scoring, central_patches, even_frames
 
-SPREAD = (
-    0.25  # deviation of the scores; those stretched to [0, 1] have about this, so σ keeps its unit
-)
+SPREAD = 0.25  # deviation of the scores: that of scores stretched to [0, 1], so σ keeps its unit
 KERNEL = 5  # frames that a convolution sees
 
 
@@ -118,6 +116,9 @@ class TaughtScoring(Scoring):
         return torch.cat([patches, patches - patches.mean(dim=1, keepdim=True)], dim=-1)
 
     def _weigh(self, scores: Tensor, even: Tensor) -> Tensor:
-        """Add (..., l) scores and the (l,) scores of uniform selection, of equal spread."""
-        even = (even - even.mean()) / even.std(correction=0).clamp_min(1e-6)
+        """Add (..., l) scores and the (l,) scores of uniform selection, of equal spread.
+
+        Anchors that are all as far from the centre differ by rounding alone, which must not count.
+        """
+        even = (even - even.mean()) / even.std(correction=0).clamp_min(1e-3)
         return SPREAD * ((1 - self.evenness) * scores + self.evenness * even)
