@@ -3,7 +3,7 @@
 import logging
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ def compare(
             command=shlex.join(["tokenselect", *sys.argv[1:]]),
             workers=workers,
             repeats=repeats,
-            on_start=lambda trials: advance(0, sum(not trial.is_done for trial in trials)),
+            on_start=partial(tell_start, advance=advance),
             on_done=partial(tell_trial, advance=advance),
         )
     show_comparison(found, title=f"{tuning.model.name} on {name}")
@@ -140,6 +140,14 @@ def choose_lines(plans: str, methods: str, variants: str, cells: str | None) -> 
         return read_lines(cells)
     columns = [text.replace(",", " ").split() for text in (plans, methods)]
     return cross(columns[0], columns[1], parse_variants(variants))
+
+
+def tell_start(trials: Sequence[Trial], *, advance: Callable[..., None]) -> None:
+    """Say how much there is to do."""
+    left = sum(not trial.is_done for trial in trials)
+    advance(0, left)
+    if left < len(trials):
+        print(f"{len(trials) - left} of {len(trials)} are done already", file=sys.stderr)
 
 
 def tell_trial(trial: Trial, error: str | None, *, advance: Callable[..., None]) -> None:
