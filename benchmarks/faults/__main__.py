@@ -132,8 +132,13 @@ def summarize(part: str, asked: argparse.Namespace, tally: Tally, tried: str) ->
     counts: dict[str, Counter[str]] = {}
     for outcome in tally.outcomes:
         counts.setdefault(outcome.part, Counter())[outcome.kind] += 1
-    options = {"files": asked.files, "kills": asked.kills, "seed": asked.seed}
-    words = " ".join(f"--{name} {value}" for name, value in options.items())
+    own = {
+        "videos": ("files",),
+        "settings": ("checkpoints", "recipes", "lists", "plans"),
+        "requests": ("requests",),
+        "kills": ("kills",),
+    }[part]
+    words = " ".join(f"--{name} {getattr(asked, name)}" for name in ("seed", *own))
     return {
         "command": f"PYTHONPATH=src:. python -m benchmarks.faults {words} --parts {part}",
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",

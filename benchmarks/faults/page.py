@@ -38,7 +38,7 @@ def write_part(part: str, result: dict[str, Any]) -> str:
     lines = [
         f"### {part.capitalize()}",
         "",
-        f"`{result['command']}` ({result['machine']}, {result['minutes']} minutes): "
+        f"`{result['command']}` ({result['machine']}): "
         f"{result['tried']}. The largest process took {result['peak_mb']:,} MB.",
         "",
         f"| part | cases | {' | '.join(kinds)} |",

@@ -3,6 +3,7 @@
 import copy
 import json
 import random
+import shutil
 import string
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -200,12 +201,15 @@ def reader(path: Path) -> Callable[[], object]:
     """Give what reads a list, or the names that another list is read with."""
 
     def read() -> None:
-        if path.name != "names.json":
-            read_annotations(path)
-            return
-        other = path.with_name("list.txt")
-        other.write_text(LISTS["list.txt"])
-        read_annotations(other, class_names=path)
+        try:
+            if path.name != "names.json":
+                read_annotations(path)
+                return
+            other = path.with_name("list.txt")
+            other.write_text(LISTS["list.txt"])
+            read_annotations(other, class_names=path)
+        finally:
+            shutil.rmtree(path.parent)
 
     return read
 

@@ -101,6 +101,11 @@ def test_an_upload_of_an_unknown_codec_and_one_of_too_many_pixels_are_refused(
         assert "a.mov needs 49,152 pixels for 16 frames; the limit is" in ended["error"]
 
 
+def test_a_dropout_that_is_no_share_is_refused():
+    with pytest.raises(ValueError, match=r"dropout must be in \[0, 1\), got nan"):
+        create_model("mvit_mini", dropout=float("nan"))
+
+
 def test_a_model_answers_the_same_after_a_damaged_file(tmp_path):
     model = create_model("mvit_mini", num_classes=3, frames=4, size=32)
     file = save_model(model, tmp_path)

@@ -165,6 +165,7 @@ def test_cells_of_the_first_version_keep_their_keys():
         ("augmentation.repeats", 0),
         ("seed", 2**70),
         ("threads", 0),
+        ("threads", 2**70),
         ("validate_every", 0),
         ("checkpoint_steps", 0),
         ("name", ""),

@@ -85,6 +85,8 @@ class Backbone(nn.Module):
     def add_head(self, channels: int, num_classes: int, *, dropout: float, eps: float) -> None:
         """Add norm and classifier, and start all linear layers."""
         self.norm = nn.LayerNorm(channels, eps=eps)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), got {dropout}")
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(channels, num_classes)
         self.apply(init_linear)

@@ -82,7 +82,8 @@ class Recipe:
     checkpoint_steps: int | None = None
 
     def __post_init__(self) -> None:
-        check_range("", self, "threads validate_every checkpoint_steps", 1)
+        check_range("", self, "threads", 1, 65_536)
+        check_range("", self, "validate_every checkpoint_steps", 1)
         check_range("", self, "checkpoint_minutes", 0)
         check_range("", self, "seed", 0, 2**63 - 1)
         if not self.name or self.name in (".", ".."):
