@@ -86,7 +86,7 @@ def try_sets(model: nn.Module, clips: ClipSet, sets: FrameSets, *, views: int = 
     features, losses, answers = [], [], []
     batches = DataLoader(clips.dataset, batch_size=20, collate_fn=clips.collate)
     for view in range(views):
-        clips.set_epoch(view)
+        clips.dataset.set_epoch(view)
         for videos, labels in track(batches, f"view {view + 1} of {views}", transient=True):
             grid = model.embed(videos.flatten(0, videos.ndim - 5))
             logits = torch.stack([run_frames(model, grid, frames) for frames in sets], dim=1)

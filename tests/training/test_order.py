@@ -1,8 +1,9 @@
 import pytest
 import torch
+from torch.utils.data import default_collate
 
 from tests.training.tiny import NoisyClips
-from tokenselect.training.data import EpochOrder, build_loader, seed_step
+from tokenselect.training.data import ClipSet, EpochOrder, build_loader, seed_step
 
 
 def batches(order: EpochOrder) -> list[list[int]]:
@@ -48,7 +49,8 @@ def test_loading_leaves_the_global_generator_alone():
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    list(build_loader(NoisyClips(), EpochOrder(8, batch_size=4, seed=7), workers=0))
+    clips = ClipSet(NoisyClips(), default_collate, "abcd")
+    list(build_loader(clips, EpochOrder(8, batch_size=4, seed=7), workers=0))
     assert torch.equal(torch.rand(3), expected)
 
 

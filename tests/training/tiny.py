@@ -106,7 +106,7 @@ def tiny_trainer(
         folder=folder,
         learner=learner,
         clips=ClipSet(data, default_collate, "abcd"),
-        loader=build_loader(data, order, workers=0),
+        loader=build_loader(ClipSet(data, default_collate, "abcd"), order, workers=0),
         order=order,
         val_loader=DataLoader(
             ProcessShare(NoisyClips(9), rank=processes.rank, processes=processes.count), 3

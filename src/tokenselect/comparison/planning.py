@@ -5,7 +5,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,6 @@ from torch import nn
 
 from tokenselect.comparison.lines import DENSE, ORACLE, START, Line
 from tokenselect.comparison.trials import Trial
-from tokenselect.data import TableLayout
-from tokenselect.data.labels import Sample
 from tokenselect.data.synthetic import SPLITS, SyntheticActions
 from tokenselect.measure.cost import count_macs
 from tokenselect.models import create_model
@@ -28,7 +26,6 @@ from tokenselect.training.recipe import (
     DataRecipe,
     ModelRecipe,
     Recipe,
-    ScheduleRecipe,
     recipe_from_dict,
 )
 from tokenselect.weights.files import find_checkpoint
@@ -40,28 +37,22 @@ def mark_recipe(recipe: Recipe) -> tuple[list[str], str | None]:
     Returns:
         Their marks, and why the method cannot be at a site of the plan, if it cannot.
     """
-    shape = recipe.data.frames, recipe.data.size
     model = replace(recipe.model, weights=None, budgets=tuple(recipe.model.budgets))
-    selectors, refusal = mark_selectors(model, *shape)
-    return [mark_backbone(model.name, *shape), selectors, mark_clips(recipe.data)], refusal
+    marks, refusal = mark_model(model, recipe.data.frames, recipe.data.size)
+    return [*marks, mark_clips(recipe.data)], refusal
 
 
 @functools.cache
-def mark_backbone(name: str, frames: int, size: int) -> str:
-    """Digest the shapes and the cost of a dense model."""
-    model = create_model(name, num_classes=2, frames=frames, size=size)
-    return digest([shapes_of(model), count_macs(model, 1, 3, frames, size, size).total])
-
-
-@functools.cache
-def mark_selectors(model: ModelRecipe, frames: int, size: int) -> tuple[str, str | None]:
-    """Digest the shapes of a model with its selectors, or say why it cannot have them."""
+def mark_model(model: ModelRecipe, frames: int, size: int) -> tuple[list[str], str | None]:
+    """Digest a model, dense (shapes and cost) and with its selectors, or say why it cannot be."""
+    dense = create_model(model.name, num_classes=2, frames=frames, size=size)
+    marks = [digest([shapes_of(dense), count_macs(dense, 1, 3, frames, size, size).total])]
     try:
         with torch.device("meta"):
-            built = build_model(model, num_classes=2, frames=frames, size=size)
+            built, _ = build_model(model, num_classes=2, frames=frames, size=size)
     except ValueError as error:
-        return "none", str(error)
-    return digest(shapes_of(built)), None
+        return [*marks, "none"], str(error)
+    return [*marks, digest(shapes_of(built))], None
 
 
 def shapes_of(model: nn.Module) -> dict[str, list[int]]:
@@ -80,14 +71,11 @@ def mark_clips(data: DataRecipe) -> str:
             pixels = b"".join(make(split=split)[0][0].numpy().tobytes() for split in SPLITS)
             _marks[repr(data)] = hashlib.sha256(pixels).hexdigest()
         else:
-            videos = [read_part(data, part).samples for part in PARTS]
-            _marks[repr(data)] = digest([list(map(_mark, samples)) for samples in videos])
+            parts = [read_part(data, part).samples for part in PARTS]
+            _marks[repr(data)] = digest(
+                [[(Path(s.path).name, s.label, *(s.span or ())) for s in part] for part in parts]
+            )
     return _marks[repr(data)]
-
-
-def _mark(sample: Sample) -> tuple[object, ...]:
-    whole = (Path(sample.path).name, sample.label)
-    return whole if sample.span is None else (*whole, *sample.span)
 
 
 def digest(values: object) -> str:
@@ -101,17 +89,9 @@ HANDLING = {  # of a run: no result depends on it
     *("name", "runs", "threads", "device"),
     *("validate_every", "checkpoint_minutes", "checkpoint_steps"),
 }
-KEYS_BEFORE = {  # those of a recipe in version 0.1, by the names of today
-    *("name", "data", "model", "augmentation", "schedule", "seed", "precision", "strategy"),
-    *("device", "threads", "runs", "validate_every", "checkpoint_minutes", "checkpoint_steps"),
-    *("source", "root", "train", "val", "test", "format", "class_names", "table", "num_classes"),
-    *("frames", "stride", "size", "short_side", "stats", "train_clips", "val_clips", "test_clips"),
-    *("workers", "cache", "cache_short_side", "annotations", "where", "path", "label", "names"),
-    *("columns", "classes", "plan", "budgets", "method", "scorer", "tokenwise", "weights"),
-    *("activation_checkpointing", "compile", "scale", "ratio", "flip", "jitter", "erasing"),
-    *("rand_augment_ops", "rand_augment_magnitude", "mixup", "cutmix", "label_smoothing"),
-    *("repeats", "epochs", "warmup_epochs", "batch_size", "accumulation", "lr", "sigma", "ema"),
-    *("backbone_factor", "warmup_lr", "min_lr", "weight_decay", "clip_norm"),
+SINCE_FIRST = {  # keys of a recipe that 0.1 did not have, with the values that change nothing
+    **{"center": None, "balance": False, "sigma_end": 1.0, "patience": None},  # of data, schedule
+    **{"start": None, "stop": None},  # of a table
 }
 
 
@@ -201,15 +181,8 @@ def line_trial(wanted: Comparison, line: Line, seed: int, start: Trial) -> Trial
     values["model"]["weights"] = weights
     plan = values["model"]["plan"]
     title = ".".join(part for part in (plan, line.method, line.variant, f"s{seed}") if part)
-    trial = finish_trial(
-        wanted,
-        values,
-        title,
-        line.plan,
-        weights=start.key,
-        is_trained=wanted.is_trained,
-        is_oracle=line.method == ORACLE,
-    )
+    how = {"is_trained": wanted.is_trained, "is_oracle": line.method == ORACLE}
+    trial = finish_trial(wanted, values, title, line.plan, weights=start.key, **how)
     return replace(trial, needs=start.key)
 
 
@@ -236,24 +209,20 @@ def change(values: dict[str, Any], key: str, value: Any) -> None:
 
 def first_values(recipe: Recipe) -> dict[str, Any]:
     """Give a recipe's values as version 0.1 wrote them, so that finished cells keep their keys."""
-    defaults = Recipe(name="any", schedule=ScheduleRecipe(sigma_end=1.0)).to_dict()
-    values = drop_new(recipe.to_dict(), defaults)
+    values = drop_new(recipe.to_dict())
     for old, new in RENAMED.items():
         (section, before), (_, after) = old.split("."), new.split(".")
         values[section][before] = values[section].pop(after)
     return values
 
 
-def drop_new(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def drop_new(values: Mapping[str, Any]) -> dict[str, Any]:
     """Drop the keys that 0.1 did not have, where they are as if they were not there."""
-    kept: dict[str, Any] = {}
-    for key, value in values.items():
-        default = asdict(TableLayout()) if key == "table" else defaults.get(key)
-        if isinstance(value, Mapping) and isinstance(default, Mapping):
-            kept[key] = drop_new(value, default)
-        elif key in KEYS_BEFORE or value != default:
-            kept[key] = value
-    return kept
+    return {
+        key: drop_new(value) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+        if key not in SINCE_FIRST or value != SINCE_FIRST[key]
+    }
 
 
 def finish_trial(
@@ -274,10 +243,7 @@ def finish_trial(
     if not has_scorer(recipe.model.method) or recipe.model.plan == DENSE:
         content["model"]["scorer"] = "paper"  # nothing depends on it
     marks, refusal = mark_recipe(recipe)
-    text = json.dumps(
-        [VERSION, marks, content, is_trained, is_oracle, wanted.views], sort_keys=True
-    )
-    key = hashlib.sha256(text.encode()).hexdigest()[:12]
+    key = digest([VERSION, marks, content, is_trained, is_oracle, wanted.views])[:12]
     name = f"{title}-{key}".replace("=", "")
     return Trial(
         key=key,

@@ -20,15 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from torch.utils.data import DataLoader
+from torch import Tensor, nn
 
 from tokenselect.checkpoints import load_model
 from tokenselect.comparison.oracle import GUIDED, guide_clips, guide_model
 from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.inference.memory import keep_freed_memory
 from tokenselect.insertion import selectors_of
-from tokenselect.measure.accuracy import score_views
+from tokenselect.measure.accuracy import count_answers
 from tokenselect.measure.cost import count_macs
 from tokenselect.measure.recall import measure_recall
 from tokenselect.selectors.selector import FrameMerger, TokenMerger
@@ -93,12 +92,10 @@ def prepare_test(trial: Trial, plan: str) -> tuple[nn.Module, ClipSet]:
         model = load_model(recipe.folder / "last", plan=plan)
     else:
         torch.manual_seed(recipe.seed)
-        model = build_model(
-            replace(recipe.model, plan=plan),
-            num_classes=recipe.data.num_classes or len(clips.class_names),
-            frames=recipe.data.frames,
-            size=recipe.data.size,
-        )
+        num_classes = recipe.data.num_classes or len(clips.class_names)
+        shape = {"frames": recipe.data.frames, "size": recipe.data.size}
+        asked = replace(recipe.model, plan=plan)
+        model, _ = build_model(asked, num_classes=num_classes, **shape)
     if trial.is_oracle:
         guide_model(model)
         clips = guide_clips(clips)
@@ -121,33 +118,32 @@ def measure_model(
         top1 and top5 of the labelled clips, `correct` (one character per clip: 1, 0 or `SKIPPED`),
         `skipped` (how many), `gmacs` of a view, and on synthetic actions `recall` by site.
     """
-    device = default_device()
-    model.to(device)
-    loader: DataLoader[Any] = DataLoader(
-        clips.dataset, batch_size=BATCH, num_workers=data.workers, collate_fn=clips.collate
+    device, correct = default_device(), list[str]()
+
+    def mark(scores: Tensor, labels: Tensor) -> None:
+        pairs = zip(scores.argmax(dim=1).tolist(), labels.tolist(), strict=True)
+        correct.extend(SKIPPED if y < 0 else str(int(x == y)) for x, y in pairs)
+
+    counter, _ = count_answers(
+        model.to(device),
+        clips.batches(BATCH, workers=data.workers),
+        num_classes=data.num_classes or len(clips.class_names),
+        device=device,
+        on_batch=mark,
     )
-    correct, among = "", 0
-    for video, labels in loader:
-        scores = score_views(model, video.to(device)).cpu()  # (b, classes)
-        best = scores.topk(min(5, scores.shape[1]), dim=1).indices
-        pairs = zip(best[:, 0].tolist(), labels.tolist(), strict=True)
-        correct += "".join(SKIPPED if y < 0 else str(int(x == y)) for x, y in pairs)
-        among += int((best == labels[:, None]).any(dim=1).sum())
     skipped = correct.count(SKIPPED)
-    labelled = len(correct) - skipped
-    if not labelled:
+    if skipped == len(correct):
         raise ValueError(f"none of the {skipped} test clips has a label and can be read")
+    accuracy = counter.result()
     channels = 4 if is_guided else 3
-    is_synthetic = isinstance(clips.dataset, SyntheticActions)
+    has_recall = isinstance(clips.dataset, SyntheticActions) and drops_tokens(model)
     return {
-        "top1": correct.count("1") / labelled,
-        "top5": among / labelled,
-        "correct": correct,
+        "top1": accuracy.top1,
+        "top5": accuracy.top5,
+        "correct": "".join(correct),
         "skipped": skipped,
         "gmacs": count_macs(model, 1, channels, data.frames, data.size, data.size).gmacs,
-        "recall": measure_recall(model, clips.dataset)  # type: ignore[arg-type]
-        if is_synthetic and drops_tokens(model)
-        else {},
+        "recall": measure_recall(model, clips.dataset) if has_recall else {},  # type: ignore[arg-type]
     }
 
 

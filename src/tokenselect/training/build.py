@@ -3,12 +3,11 @@
 import functools
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader
 
 from tokenselect.checkpoints.model import describe_model, info_of
 from tokenselect.data import mix_clips
@@ -40,15 +39,10 @@ from tokenselect.weights.load import HEAD
 logger = logging.getLogger(__name__)
 
 
-def build_model(model: ModelRecipe, *, num_classes: int, frames: int, size: int) -> nn.Module:
-    """Build a model with its selectors and its starting weights."""
-    return start_model(model, num_classes=num_classes, frames=frames, size=size)[0]
-
-
-def start_model(
+def build_model(
     model: ModelRecipe, *, num_classes: int, frames: int, size: int
 ) -> tuple[nn.Module, LoadedWeights | None]:
-    """Build a model, and tell what was loaded into it."""
+    """Build a model with its selectors and its starting weights; tell what was loaded into it."""
     with blaming("model.name, data.frames, data.size"):
         built = create_model(model.name, num_classes=num_classes, frames=frames, size=size)
     with blaming("model.plan, model.method, model.scorer"):
@@ -104,53 +98,42 @@ def checkpoint_activations(model: nn.Module) -> None:
 def build_learner(
     recipe: Recipe,
     processes: Processes,
+    model: nn.Module,
     *,
     num_classes: int,
     steps_per_epoch: int,
-    teach: Callable[[nn.Module], object] | None = None,
-    changes: Changes | None = None,
 ) -> Learner:
-    """Build what learns; `teach` is for the selectors of a model that begins as a dense one."""
-    schedule = recipe.schedule
-    torch.manual_seed(recipe.seed)  # the same start in every process
-    model, loaded = start_model(
-        recipe.model, num_classes=num_classes, frames=recipe.data.frames, size=recipe.data.size
-    )
-    model.to(processes.device)
-    if teach is not None and can_be_taught(recipe.model, loaded):
-        teach(model)
-    if changes is not None:
-        changes.model(model)
-    selects = selectors_of(model) is not None
+    """Build what learns from a model on the device of this process."""
+    schedule, augmentation, sigmas = recipe.schedule, recipe.augmentation, None
+    if selectors_of(model) is not None:
+        steps = schedule.epochs * steps_per_epoch
+        sigmas = SigmaSchedule(total_steps=steps, start=schedule.sigma, end=schedule.sigma_end)
     if recipe.model.activation_checkpointing:
         checkpoint_activations(model)
     if recipe.model.compile:
         model.compile()
-    spread_model = spread(model, processes, recipe.strategy)
-    total_steps = schedule.epochs * steps_per_epoch
+    model = spread(model, processes, recipe.strategy)
     return Learner(
-        model=spread_model,
+        model=model,
         optimizer=build_optimizer(
-            unwrap(spread_model),
+            unwrap(model),
             weight_decay=schedule.weight_decay,
             backbone_factor=schedule.backbone_factor,
         ),
         precision=Precision(recipe.precision, processes.device),
         processes=processes,
         lrs=lr_schedule(schedule, steps_per_epoch),
-        sigmas=SigmaSchedule(total_steps=total_steps, start=schedule.sigma, end=schedule.sigma_end)
-        if selects
-        else None,
+        sigmas=sigmas,
         budgets=Budgets.of(recipe.model.budgets) if recipe.model.plan == ANY else None,
         mix=functools.partial(
             mix_clips,
             num_classes=num_classes,
-            mixup=recipe.augmentation.mixup,
-            cutmix=recipe.augmentation.cutmix,
-            smoothing=recipe.augmentation.label_smoothing,
+            mixup=augmentation.mixup,
+            cutmix=augmentation.cutmix,
+            smoothing=augmentation.label_smoothing,
         ),
         clip_norm=schedule.clip_norm,
-        average=WeightAverage(spread_model, decay=schedule.ema) if schedule.ema else None,
+        average=WeightAverage(model, decay=schedule.ema) if schedule.ema else None,
         seed=recipe.seed,
     )
 
@@ -174,61 +157,46 @@ def build_trainer(
     changes: Changes | None = None,
 ) -> Trainer:
     """Build a run, ready to resume or, if it `is_new`, to start: its selectors may be taught."""
-    schedule = recipe.schedule
-    clips = build_train_set(recipe.data, recipe.augmentation, seed=recipe.seed)
-    val = build_test_set(recipe.data, "val", class_names=clips.class_names)
+    data, schedule, device = recipe.data, recipe.schedule, processes.device
+    clips = build_train_set(data, recipe.augmentation, seed=recipe.seed)
+    val = build_test_set(data, "val", class_names=clips.class_names)
     if changes is not None:
         clips, val = changes.clips(clips), changes.clips(val)
+    place = {"rank": processes.rank, "processes": processes.count}
     order = EpochOrder(
         len(clips),
         batch_size=schedule.batch_size,
         seed=recipe.seed,
-        rank=processes.rank,
-        processes=processes.count,
         parts=schedule.accumulation,
-        weights=clips.even_weights() if recipe.data.balance else None,
+        weights=clips.even_weights() if data.balance else None,
+        **place,
     )
-    num_classes = recipe.data.num_classes or len(clips.class_names)
-    learner = build_learner(
-        recipe,
-        processes,
-        num_classes=num_classes,
-        steps_per_epoch=order.batches_per_epoch,
-        teach=functools.partial(
-            teach_at_start,
-            clips=clips,
-            held_out=val,
-            batch_size=schedule.batch_size // (processes.count * schedule.accumulation),
-            workers=recipe.data.workers,
-            seed=recipe.seed,
-            processes=processes,
+    own = {"batch_size": order.part_size, "workers": data.workers}  # of this process
+    num_classes = data.num_classes or len(clips.class_names)
+    torch.manual_seed(recipe.seed)  # the same start in every process
+    shape = {"num_classes": num_classes, "frames": data.frames, "size": data.size}
+    model, loaded = build_model(recipe.model, **shape)
+    model.to(device)
+    if is_new and can_be_taught(recipe.model, loaded):
+        teach_at_start(
+            model, clips=clips, held_out=val, seed=recipe.seed, processes=processes, **own
         )
-        if is_new
-        else None,
-        changes=changes,
-    )
+    if changes is not None:
+        changes.model(model)
+    steps = order.batches_per_epoch
+    shares = replace(val, dataset=ProcessShare(val.dataset, **place))
     return Trainer(
         folder=recipe.folder,
-        learner=learner,
+        learner=build_learner(
+            recipe, processes, model, num_classes=num_classes, steps_per_epoch=steps
+        ),
         clips=clips,
-        loader=build_loader(
-            clips.dataset,
-            order,
-            workers=recipe.data.workers,
-            collate=clips.collate,
-            pin_memory=processes.device.type == "cuda",
-        ),
+        loader=build_loader(clips, order, workers=data.workers, pin_memory=device.type == "cuda"),
         order=order,
-        val_loader=DataLoader(
-            ProcessShare(val.dataset, rank=processes.rank, processes=processes.count),
-            batch_size=schedule.batch_size // (processes.count * schedule.accumulation),
-            num_workers=recipe.data.workers,
-            collate_fn=val.collate,
-            worker_init_fn=ignore_interrupts,
-        ),
+        val_loader=shares.batches(**own, worker_init_fn=ignore_interrupts),
         epochs=schedule.epochs,
         metadata={
-            "model": describe_model(unwrap(learner.model)),
+            "model": describe_model(model),
             "recipe": recipe.to_dict(),
             "num_classes": num_classes,
             "class_names": list(clips.class_names),
@@ -238,7 +206,7 @@ def build_trainer(
         validate_every=recipe.validate_every,
         patience=schedule.patience,
         opening=describe_run(recipe, processes, clips, num_val=len(val)),
-        testing=" ".join(["tokenselect evaluate", str(recipe.folder), part_to_test(recipe.data)]),
+        testing=f"tokenselect evaluate {recipe.folder} {part_to_test(data)}",
     )
 
 

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +22,19 @@ from tokenselect.data import (
     collate_clips,
     collate_views,
     find_parts,
-    open_video,
     parse_views,
     read_annotations,
     seeded_generator,
 )
 from tokenselect.data.cache import ClipCache
 from tokenselect.data.clips import STATS
+from tokenselect.data.labels import Sample
 from tokenselect.data.split import UNDIVIDED
 from tokenselect.data.synthetic import SyntheticActions
-from tokenselect.data.video import FrameSource
 from tokenselect.training.sections import AugmentationRecipe, DataRecipe, PartRecipe, blaming
 
 PARTS = ("train", "val", "test")
+OF_BATCHES = ("mixup", "cutmix", "label_smoothing", "repeats")  # keys of the augmentation
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,11 @@ class ClipSet:
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
 
-    def set_epoch(self, epoch: int) -> None:
-        """Make the data set draw as in an epoch."""
-        self.dataset.set_epoch(epoch)  # type: ignore[attr-defined]
+    def batches(self, batch_size: int = 1, *, workers: int = 0, **options: Any) -> DataLoader[Any]:
+        """Load the clips in their order; `options` are those of `DataLoader`."""
+        return DataLoader(
+            self.dataset, batch_size, num_workers=workers, collate_fn=self.collate, **options
+        )
 
     def count_classes(self) -> Tensor:
         """Count the listed videos of each class; zeros where none are listed."""
@@ -75,33 +77,16 @@ def build_train_set(data: DataRecipe, augmentation: AugmentationRecipe, *, seed:
         )
         return ClipSet(clips, default_collate, clips.class_names)
     with blaming("augmentation"):
-        transform = TrainTransform(
-            data.size,
-            scale=augmentation.scale,
-            ratio=augmentation.ratio,
-            flip=augmentation.flip,
-            jitter=augmentation.jitter,
-            rand_augment_ops=augmentation.rand_augment_ops,
-            rand_augment_magnitude=augmentation.rand_augment_magnitude,
-            erasing=augmentation.erasing,
-            stats=STATS[data.stats],
-            center=data.center,
-        )
+        own = {key: value for key, value in asdict(augmentation).items() if key not in OF_BATCHES}
+        transform = TrainTransform(data.size, stats=STATS[data.stats], center=data.center, **own)
     listed = read_listed(data, "train")
     unlabelled = [sample.path for sample in listed.samples if sample.label is None]
     if unlabelled:
         raise ValueError(
             f"data.train: {len(unlabelled)} training videos have no label, such as {unlabelled[0]}"
         )
-    videos = VideoDataset(
-        listed.samples,
-        sampler=build_sampler(data, num_clips=1),
-        transform=transform,
-        seed=seed,
-        is_training=True,
-        repeats=augmentation.repeats,
-        open_source=build_opener(data),
-    )
+    drawn = {"seed": seed, "is_training": True, "repeats": augmentation.repeats}
+    videos = build_videos(data, listed.samples, transform=transform, **drawn)
     return ClipSet(videos, collate_clips, listed.class_names)
 
 
@@ -124,33 +109,26 @@ def build_test_set(
         stats=STATS[data.stats],
         center=data.center,
     )
-    videos = VideoDataset(
-        listed.samples,
-        sampler=build_sampler(data, num_clips=num_clips),
-        transform=transform,
-        open_source=build_opener(data),
-    )
+    videos = build_videos(data, listed.samples, num_clips=num_clips, transform=transform)
     return ClipSet(videos, collate_views, listed.class_names)
+
+
+def build_videos(
+    data: DataRecipe, samples: Sequence[Sample], *, num_clips: int = 1, **options: Any
+) -> VideoDataset:
+    """Build clips of videos, read through the cache if there is one."""
+    sampler: StrideSampler | SegmentSampler = SegmentSampler(data.frames, num_clips=num_clips)
+    if data.stride is not None:
+        sampler = StrideSampler(data.frames, data.stride, num_clips=num_clips)
+    if data.cache is not None:
+        options["open_source"] = ClipCache(data.cache, short_side=data.cache_short_side).open
+    return VideoDataset(samples, sampler=sampler, **options)
 
 
 def single_views(batches: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
     """Give labelled clips without the dimension of their one view."""
     for videos, labels in batches:
         yield videos.flatten(0, videos.ndim - 5)[labels >= 0], labels[labels >= 0]
-
-
-def build_sampler(data: DataRecipe, *, num_clips: int) -> StrideSampler | SegmentSampler:
-    """Build the rule that picks the frames of a clip."""
-    if data.stride is None:
-        return SegmentSampler(data.frames, num_clips=num_clips)
-    return StrideSampler(data.frames, data.stride, num_clips=num_clips)
-
-
-def build_opener(data: DataRecipe) -> Callable[[str], FrameSource]:
-    """Build what opens a video: the decoder, or the cache in front of it."""
-    if data.cache is None:
-        return open_video
-    return ClipCache(data.cache, short_side=data.cache_short_side).open
 
 
 def read_part(
@@ -166,8 +144,7 @@ def read_part(
     part: PartRecipe = getattr(data, name)
     if data.root is None:
         raise ValueError("the recipe reads videos: say where they are with --data.root FOLDER")
-    root = Path(data.root)
-    table = data.table
+    root, table = Path(data.root), data.table
     if part.where:
         if table is None:
             raise ValueError(f"data.{name}.where needs data.table to name the columns")
@@ -175,7 +152,7 @@ def read_part(
     names: Sequence[str] | Path | None = class_names
     if names is None and data.class_names is not None:
         names = root / data.class_names
-    if names is None and name != "train":
+    elif names is None and name != "train":
         names = read_part(data, "train").class_names
     return read_annotations(
         find_part(root, part, name),
@@ -249,6 +226,7 @@ class EpochOrder(Sampler[list[int]]):
             )
         self.length, self.batch_size, self.seed, self.weights = length, batch_size, seed, weights
         self.rank, self.processes, self.parts = rank, processes, parts
+        self.part_size = batch_size // (processes * parts)
         self.epoch = self.first_batch = 0
 
     @property
@@ -269,11 +247,11 @@ class EpochOrder(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         order = self.indices()
-        part = self.batch_size // (self.processes * self.parts)
         for batch in range(self.first_batch, self.batches_per_epoch):
             for number in range(self.parts):
-                start = batch * self.batch_size + (self.rank * self.parts + number) * part
-                yield order[start : start + part]
+                place = self.rank * self.parts + number
+                start = batch * self.batch_size + place * self.part_size
+                yield order[start : start + self.part_size]
 
 
 class ProcessShare(Dataset[Any]):
@@ -301,20 +279,13 @@ class ProcessShare(Dataset[Any]):
 
 
 def build_loader(
-    dataset: Dataset[Any],
-    order: EpochOrder,
-    *,
-    workers: int,
-    collate: Callable[[list[Any]], Any] | None = None,
-    pin_memory: bool = False,
+    clips: ClipSet, order: EpochOrder, *, workers: int, pin_memory: bool = False
 ) -> DataLoader[Any]:
     """Build the loader of the training data; each item is one part of a batch."""
-    return DataLoader(
-        dataset,
+    return clips.batches(
+        workers=workers,
         batch_sampler=order,
-        num_workers=workers,
         persistent_workers=workers > 0,
-        collate_fn=collate,
         pin_memory=pin_memory,
         worker_init_fn=ignore_interrupts,
         generator=torch.Generator().manual_seed(0),  # leaves the global generator alone

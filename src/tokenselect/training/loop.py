@@ -139,7 +139,7 @@ class Trainer:
         self.order.first_batch = self.step - epoch * self.order.batches_per_epoch
         if self.order.first_batch == self.order.batches_per_epoch:
             return
-        self.clips.set_epoch(epoch)
+        self.clips.dataset.set_epoch(epoch)  # type: ignore[attr-defined]
         recent: deque[float] = deque(maxlen=5)
         saved = time.monotonic()
         for parts in grouped(self.loader, self.order.parts):
