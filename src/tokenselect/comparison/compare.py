@@ -22,7 +22,7 @@ from tokenselect.comparison.table import (
 )
 from tokenselect.comparison.trials import Trial, prepare_test, run_trials, write_json
 from tokenselect.measure.cost import measure_latency
-from tokenselect.training.distributed import default_device
+from tokenselect.training.distributed import choose_device
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def time_rows(
     rows: Sequence[ComparisonRow], cells: Cells, *, repeats: int = 15
 ) -> list[ComparisonRow]:
     """Fill in the milliseconds of a clip alone; not for the oracle, who is told what to keep."""
-    device = default_device()
+    device = choose_device()
     tasks: dict[str, Callable[[], object]] = {}
     for number, row in enumerate(rows):
         title = START if row.method == START else Line(row.plan, row.method, row.variant).title

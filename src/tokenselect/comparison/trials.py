@@ -33,7 +33,7 @@ from tokenselect.measure.recall import measure_recall
 from tokenselect.selectors.selector import FrameMerger, TokenMerger
 from tokenselect.training.build import build_model
 from tokenselect.training.data import ClipSet, build_test_set
-from tokenselect.training.distributed import default_device
+from tokenselect.training.distributed import choose_device
 from tokenselect.training.recipe import DataRecipe, recipe_from_dict
 from tokenselect.training.run import train
 
@@ -118,7 +118,7 @@ def measure_model(
         top1 and top5 of the labelled clips, `correct` (one character per clip: 1, 0 or `SKIPPED`),
         `skipped` (how many), `gmacs` of a view, and on synthetic actions `recall` by site.
     """
-    device, correct = default_device(), list[str]()
+    device, correct = choose_device(), list[str]()
 
     def mark(scores: Tensor, labels: Tensor) -> None:
         pairs = zip(scores.argmax(dim=1).tolist(), labels.tolist(), strict=True)

@@ -6,6 +6,7 @@ made when it is asked for.
 
 import importlib
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from torch import nn
@@ -48,7 +49,12 @@ def lightning_sigma(start: float = 0.1) -> Any:
     Args:
         start: σ of the first step (paper, section 4.1).
     """
-    base: Any = _lightning().Callback
+    base: Any = None
+    for name in ("lightning.pytorch", "pytorch_lightning"):  # whichever is installed
+        with suppress(ModuleNotFoundError):
+            base = base or importlib.import_module(name).Callback
+    if base is None:
+        raise ModuleNotFoundError("this callback needs Lightning: pip install lightning")
 
     class LightningSigma(base):
         """Sets σ before each step."""
@@ -60,13 +66,3 @@ def lightning_sigma(start: float = 0.1) -> Any:
             set_sigma(module, schedule.at(trainer.global_step))
 
     return LightningSigma()
-
-
-def _lightning() -> Any:
-    """Import Lightning under the name that is installed."""
-    for name in ("lightning.pytorch", "pytorch_lightning"):
-        try:
-            return importlib.import_module(name)
-        except ModuleNotFoundError:
-            continue
-    raise ModuleNotFoundError("this callback needs Lightning: pip install lightning")

@@ -55,7 +55,7 @@ def find_newest(run: Path) -> Checkpoint | None:
             weights, metadata = read_weights(folder / WEIGHTS)
             state = torch.load(folder / STATE, weights_only=True, map_location="cpu")
         except DAMAGE as error:
-            damaged.append(f"{folder.name}: {describe(error)}")
+            damaged.append(f"{folder.name}: {first_line(error)}")
             continue
         if damaged:
             logger.warning("%s goes on from %s, for %s", run, folder.name, "; ".join(damaged))
@@ -84,13 +84,20 @@ def save_checkpoint(
     folder = run / name_of(step)
     unfinished = run / f".{folder.name}.{os.getpid()}"
     try:
-        _write_files(unfinished, weights, state, metadata)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+        text = {name: json.dumps(value) for name, value in metadata.items()}
+        save_file(tensors, unfinished / WEIGHTS, metadata=text)
+        sort_metadata(unfinished / WEIGHTS)
+        torch.save(plain(state), unfinished / STATE)
+        for path in (unfinished / WEIGHTS, unfinished / STATE, unfinished):
+            flush(path)
     except (OSError, RuntimeError, SafetensorError) as error:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise OSError(
-            f"the checkpoint of step {step} could not be written to {run}: "
-            f"{describe(error)}; those before it are whole, so make room and go on with "
-            "--resume"
+            f"the checkpoint of step {step} could not be written to {run}: {first_line(error)}; "
+            "those before it are whole, so make room and go on with --resume"
         ) from error
     if folder.exists():  # the same step, validated since
         os.replace(unfinished / WEIGHTS, folder / WEIGHTS)
@@ -100,20 +107,6 @@ def save_checkpoint(
         os.replace(unfinished, folder)
     tidy_checkpoints(run, last=step, best=best_step)
     return folder
-
-
-def _write_files(
-    folder: Path, weights: Mapping[str, Tensor], state: object, metadata: Mapping[str, Any]
-) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-    text = {name: json.dumps(value) for name, value in metadata.items()}
-    save_file(tensors, folder / WEIGHTS, metadata=text)
-    sort_metadata(folder / WEIGHTS)
-    torch.save(plain(state), folder / STATE)
-    for path in (folder / WEIGHTS, folder / STATE, folder):
-        flush(path)
 
 
 def sort_metadata(path: Path) -> None:
@@ -141,7 +134,7 @@ def plain(value: Any) -> Any:
     return sys.intern(value) if isinstance(value, str) else value
 
 
-def describe(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """Give the first line of an error's message, or its kind if it has none."""
     return next(iter(str(error).splitlines()), type(error).__name__)
 

@@ -31,10 +31,11 @@ class Processes:
         return self.rank == 0
 
 
-def choose_device(name: str | None, local_rank: int = 0) -> torch.device:
+def choose_device(name: str | None = None, local_rank: int = 0) -> torch.device:
     """Find the device of this process, and try it; None takes the accelerator if there is one."""
     if name is None:
-        return default_device(local_rank)
+        found = torch.accelerator.current_accelerator(check_available=True)
+        name = "cpu" if found is None else found.type
     try:
         device = torch.device(name)
         torch.empty(1, device=device).cpu()
@@ -42,15 +43,6 @@ def choose_device(name: str | None, local_rank: int = 0) -> torch.device:
         reason = next(iter(str(error).splitlines()), "")
         raise ValueError(f"device must be one of this machine, got {name!r}: {reason}") from None
     return torch.device("cuda", local_rank) if name == "cuda" else device
-
-
-def default_device(local_rank: int = 0) -> torch.device:
-    """Pick this process's accelerator, or the CPU where there is none."""
-    if torch.accelerator.is_available():
-        device = torch.accelerator.current_accelerator()
-        assert device is not None
-        return torch.device(device.type, local_rank) if device.type == "cuda" else device
-    return torch.device("cpu")
 
 
 @contextmanager

@@ -90,12 +90,12 @@ class Trainer:
         self.finished = state.get("finished", max(self.step - 1, 0) // per_epoch)
         wait_for_all()
         if self.learner.processes.is_main:
-            best_step = None if self.best is None else self.best.step
-            tidy_checkpoints(self.folder, last=self.step, best=best_step)
+            tidy_checkpoints(
+                self.folder, last=self.step, best=self.best.step if self.best else None
+            )
 
     def run(self) -> dict[str, float]:
         """Train to the end; return the figures of the last validation."""
-        is_main = self.learner.processes.is_main
         figures: dict[str, float] = {}
         with (
             RunReport(
@@ -105,7 +105,7 @@ class Trainer:
                 validate_every=self.validate_every,
                 step=self.step,
                 epoch=self.finished,
-                enabled=is_main,
+                enabled=self.learner.processes.is_main,
             ) as report,
             Interruption(report) as interruption,
         ):
@@ -150,15 +150,7 @@ class Trainer:
             recent.append(done.loss)
             figures = self.learner.figures(self.step)
             self.step += 1
-            report.train(
-                step=self.step,
-                epoch=epoch,
-                num_clips=done.num_clips,
-                loss=done.loss,
-                accuracy=done.accuracy,
-                gradient_norm=done.gradient_norm,
-                **figures,
-            )
+            report.train(step=self.step, epoch=epoch, **(asdict(done) | figures))
             if self.is_checkpoint_due(saved):
                 self.save()
                 saved = time.monotonic()
@@ -188,7 +180,7 @@ class Trainer:
                 self.val_loader, num_classes=len(self.clips.class_names)
             )
         except NonFiniteScoresError as error:
-            raise NonFiniteError(self.explain(error, ())) from None
+            raise NonFiniteError(self.explain(error)) from None
         replaced = self.clips.count_replaced()
         report.write("val", step=self.step, epoch=epoch, replaced_videos=replaced, **figures)
         shown = ", ".join(f"{name} {value:.1%}" for name, value in figures.items())
@@ -217,23 +209,21 @@ class Trainer:
                     "learner": learned,
                     "step": self.step,
                     "finished": self.finished,
-                    "best": None if self.best is None else asdict(self.best),
+                    "best": self.best and asdict(self.best),
                     "steps_per_epoch": self.order.batches_per_epoch,
                     "threads": torch.get_num_threads(),
                 },
                 metadata=self.metadata | {"step": self.step} | best,
-                best_step=None if self.best is None else self.best.step,
+                best_step=self.best.step if self.best else None,
             )
         wait_for_all()
 
     def check_weights(self) -> None:
         """Refuse to go on with weights that are not finite."""
-        broken = self.learner.find_non_finite()
-        if broken is not None:
-            error = NonFiniteError(f"{broken} holds values that are not finite")
-            raise NonFiniteError(self.explain(error, ()))
+        if broken := self.learner.find_non_finite():
+            raise NonFiniteError(self.explain(f"{broken} holds values that are not finite"))
 
-    def explain(self, error: Exception, recent: Iterable[float]) -> str:
+    def explain(self, error: object, recent: Iterable[float] = ()) -> str:
         """Say where the loss failed, what went before, and what may help."""
         before = ", ".join(f"{loss:.4g}" for loss in recent)
         figures = self.learner.figures(self.step)

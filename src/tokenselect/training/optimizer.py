@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import AdamW
 
 from tokenselect.plan import SELECTORS
@@ -53,53 +53,38 @@ class LrSchedule:
 TABLES = ("position", "pos_embed", "pos_encoding", "bias_table", "class_token", "cls_token")
 
 
-def is_decayed(name: str, parameter: Tensor) -> bool:
-    """Tell whether weight decay applies: not to vectors, biases, norms and learned tables."""
-    is_table = any(word in name for word in TABLES)
-    return parameter.ndim > 1 and not name.endswith(".bias") and not is_table
-
-
 def group_parameters(
     model: nn.Module, *, weight_decay: float, backbone_factor: float
 ) -> list[dict[str, Any]]:
     """Sort parameters into at most four groups, by learning rate and weight decay.
 
-    "factor" multiplies the scheduled learning rate. A model may name parameters to spare from
-    decay in a method `no_weight_decay_names`.
+    "factor" multiplies the scheduled learning rate. Vectors, biases, norms and learned tables do
+    not decay, nor what a model names in a method `no_weight_decay_names`.
     """
     groups: dict[tuple[bool, bool], dict[str, Any]] = {}
-    name_spared = getattr(model, "no_weight_decay_names", set)
-    spared = set(name_spared())
+    spared = set(getattr(model, "no_weight_decay_names", set)())
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         is_selector = name.startswith(SELECTORS)
-        decays = is_decayed(name, parameter) and name not in spared
-        group = groups.setdefault(
-            (is_selector, decays),
-            {
-                "params": [],
-                "factor": 1.0 if is_selector else backbone_factor,
-                "weight_decay": weight_decay if decays else 0.0,
-            },
-        )
-        group["params"].append(parameter)
+        is_table = any(word in name for word in TABLES)
+        is_spared = is_table or name in spared or name.endswith(".bias")
+        decays = parameter.ndim > 1 and not is_spared
+        factor = 1.0 if is_selector else backbone_factor
+        group = {"params": [], "factor": factor, "weight_decay": weight_decay if decays else 0.0}
+        groups.setdefault((is_selector, decays), group)["params"].append(parameter)
     return list(groups.values())
 
 
 def build_optimizer(
-    model: nn.Module,
-    *,
-    weight_decay: float = 0.05,
-    backbone_factor: float = 0.01,
-    betas: tuple[float, float] = (0.9, 0.999),
+    model: nn.Module, *, weight_decay: float = 0.05, backbone_factor: float = 0.01
 ) -> AdamW:
     """Build AdamW over `model`; the learning rate is set by `set_lr` before each step."""
     groups = group_parameters(model, weight_decay=weight_decay, backbone_factor=backbone_factor)
     if not groups:
         raise ValueError("the model has no parameter to train")
     # fused: one pass over all parameters, which matters where they are small and many
-    return AdamW(groups, lr=0.0, betas=betas, fused=True)
+    return AdamW(groups, lr=0.0, fused=True)
 
 
 def set_lr(optimizer: AdamW, lr: float) -> None:

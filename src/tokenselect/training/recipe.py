@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 
 from tokenselect.training.sections import (
     AugmentationRecipe,
@@ -36,13 +36,6 @@ RENAMED = {  # keys of version 0.1, which are still read
     "schedule.end_rate": "schedule.min_lr",
     "model.is_tokenwise": "model.tokenwise",
 }
-
-
-HELP = (
-    "Train a model by a recipe; each key of it is an option. --resume goes on from the run's last "
-    "checkpoint, says where that is and what a changed schedule does. --with-base first trains the "
-    "model that the recipe begins from."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +98,9 @@ def recipe_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="tokenselect train RECIPE.yaml",
         usage="tokenselect train RECIPE.yaml [--resume] [--with-base] [--KEY VALUE …]",
-        description=HELP,
+        description="Train a model by a recipe; each key of it is an option. --resume goes on from "
+        "the run's last checkpoint, says where that is and what a changed schedule does. "
+        "--with-base first trains the model that the recipe begins from.",
         exit_on_error=False,
         allow_abbrev=False,
     )
@@ -118,10 +113,8 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read a recipe; `overrides` are as on the command line, `["--schedule.epochs", "5"]`."""
     values = json.dumps(read_values(Path(path)), default=str)
     words = [rename_option(word) for word in overrides]
-    parser = recipe_parser()
     try:
-        parsed = parser.parse_args(["--config", values, *words])
-        recipe = Recipe(**_without_config(parser.instantiate(parsed)))
+        recipe = _make(recipe_parser().parse_args(["--config", values, *words]))
     except (ArgumentError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from None
     return replace(recipe, name=recipe.name.replace("{plan}", recipe.model.plan))
@@ -129,15 +122,18 @@ def read_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
 def recipe_from_dict(values: Mapping[str, Any]) -> Recipe:
     """Build a recipe from what `to_dict` gave, in this version or an earlier one."""
-    parser = recipe_parser()
     values = rename_keys(values)[0]
     for key in ("clip_norm", "ema"):  # 0.1 took 0 for none
         if values.get("schedule", {}).get(key) == 0:
             values["schedule"][key] = None
     if "schedule" in values:  # 0.1 let σ fall until the last step
         values["schedule"].setdefault("sigma_end", 1.0)
-    parsed = parser.parse_object(values)
-    return Recipe(**_without_config(parser.instantiate(parsed)))
+    return _make(recipe_parser().parse_object(values))
+
+
+def _make(parsed: Namespace) -> Recipe:
+    values = vars(recipe_parser().instantiate(parsed))
+    return Recipe(**{key: value for key, value in values.items() if key != "config"})
 
 
 def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -223,7 +219,3 @@ def rename_option(word: str) -> str:
         return word
     logger.warning("%s is called --%s now", name, new)
     return f"--{new}{equals}{value}"
-
-
-def _without_config(values: Any) -> dict[str, Any]:
-    return {key: value for key, value in vars(values).items() if key != "config"}

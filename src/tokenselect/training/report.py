@@ -77,20 +77,16 @@ class RunReport:
         seconds = max(time.perf_counter() - self._clock, 1e-9)
         self.step_seconds = seconds / self._steps
         figures["clips_per_second"] = self._clips / seconds
-        told = f"{describe(figures)}  {write_duration(self.seconds_left(step))} left"
+        left = write_duration(self.seconds_left(step))
+        told = f"{write_figures(figures)}  {left} left"
         self.progress.update(self.task, completed=step, epoch=epoch + 1, figures=told)
         self.write("train", step=step, epoch=epoch, **figures)
         if step == self.first_step + ENOUGH:
-            self.tell_duration(step)
+            whole = self.steps_per_epoch * self.step_seconds + self.validation_seconds
+            self.say(f"an epoch takes about {write_duration(whole)}, the rest of the run {left}")
         elif time.monotonic() - self.spoken > PAUSE:
             line = f"epoch {epoch + 1}, step {step} of {self.total_steps}: {told}"
             self.say(line, is_shown=not self.console.is_terminal)  # which has the bar
-
-    def tell_duration(self, step: int) -> None:
-        """Say how long an epoch takes, and all that are left."""
-        epoch = self.steps_per_epoch * self.step_seconds + self.validation_seconds
-        rest = write_duration(self.seconds_left(step))
-        self.say(f"an epoch takes about {write_duration(epoch)}, the rest of the run {rest}")
 
     def seconds_left(self, step: int) -> float:
         """Estimate the rest of the run from the epoch's steps so far and the last validation."""
@@ -125,17 +121,13 @@ class RunReport:
             self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def describe(figures: dict[str, float]) -> str:
+def write_figures(figures: dict[str, float]) -> str:
     """Put the figures of a step into one short line."""
-    shown = [
-        f"loss {figures['loss']:.3f}",
-        f"accuracy {figures['accuracy']:.1%}",
-        f"lr {figures['lr']:.2g}",
-        f"{figures['clips_per_second']:.1f} clips/s",
-    ]
-    if "sigma" in figures:
-        shown.insert(3, f"σ {figures['sigma']:.3f}")
-    return "  ".join(shown)
+    sigma = f"  σ {figures['sigma']:.3f}" if "sigma" in figures else ""
+    return (
+        f"loss {figures['loss']:.3f}  accuracy {figures['accuracy']:.1%}  lr {figures['lr']:.2g}"
+        f"{sigma}  {figures['clips_per_second']:.1f} clips/s"
+    )
 
 
 def write_duration(seconds: float) -> str:

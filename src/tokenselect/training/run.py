@@ -59,8 +59,10 @@ def train(
             trainer.restore(found)
             trainer.opening += describe_resumed(trainer, found, changed)
         wait_for_all()
-        if processes.is_main:
-            write_recipe(recipe, folder)
+        if processes.is_main:  # with all overrides
+            folder.mkdir(parents=True, exist_ok=True)
+            text = yaml.safe_dump(recipe.to_dict(), sort_keys=False)
+            (folder / "recipe.yaml").write_text(text, encoding="utf-8")
         try:
             return trainer.run()
         except KeyboardInterrupt:
@@ -84,13 +86,6 @@ def hold_run(folder: Path, processes: Processes) -> Iterator[None]:
             if error.filename is not None or str(folder) in str(error):
                 raise
             raise OSError(f"{folder} cannot be written: {error.strerror or error}") from error
-
-
-def write_recipe(recipe: Recipe, folder: Path) -> None:
-    """Keep the recipe with all overrides beside the checkpoints."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text = yaml.safe_dump(recipe.to_dict(), sort_keys=False)
-    (folder / "recipe.yaml").write_text(text, encoding="utf-8")
 
 
 def describe_resumed(trainer: Trainer, found: Checkpoint, changed: Sequence[str]) -> list[str]:

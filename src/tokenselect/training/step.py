@@ -70,8 +70,11 @@ def train_step(
     totals = torch.zeros(3, device=precision.device, dtype=torch.float64)  # loss, correct, clips
     for number, (clips, targets) in enumerate(parts, start=1):
         with synchronizing(model, enabled=number == len(parts)):
-            with precision.autocast():
-                logits = run_forward(model, clips)
+            try:
+                with precision.autocast():
+                    logits = model(clips)
+            except NonFiniteScoresError as error:  # of selectors: fails as a loss does that is NaN
+                raise NonFiniteError(str(error)) from None
             loss = F.cross_entropy(logits.float(), targets)
             precision.scaler.scale(loss * (len(clips) / num_clips)).backward()
         correct = count_correct(logits.detach(), targets)
@@ -82,14 +85,6 @@ def train_step(
         raise NonFiniteError(f"loss is {loss_sum / count}")
     norm = update(model, optimizer, precision, clip_norm)
     return StepReport(loss_sum / count, correct / count, norm, int(count))
-
-
-def run_forward(model: nn.Module, clips: Tensor) -> Tensor:
-    """Run a model; scores of its selectors that are NaN fail as a loss does that is NaN."""
-    try:
-        return model(clips)
-    except NonFiniteScoresError as error:
-        raise NonFiniteError(str(error)) from None
 
 
 def update(
