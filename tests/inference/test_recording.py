@@ -54,7 +54,7 @@ def test_what_is_kept_shrinks_from_site_to_site(name, video):
     assert masks[0].shape == video
     for earlier, later in pairwise(masks):
         assert not (later & ~earlier).any() and later.sum() < earlier.sum()
-    assert all(pixels.are_boxes_full for pixels in kept.values())
+    assert all(pixels.are_full.all() for pixels in kept.values())
 
 
 @pytest.mark.parametrize("name", ["mvit_mini", "video_swin_mini"])

@@ -70,7 +70,7 @@ def test_a_region_of_a_pooled_region_is_traced_to_pixels():
         by_label(first, second), label="S2", video=(2, 36, 52), strides=[STAY, HALVE, STAY]
     )
     assert kept.boxes.tolist() == [[32, 20, 52, 32]] * 2
-    assert kept.are_boxes_full
+    assert kept.are_full.all()
 
 
 def test_cells_are_clipped_at_the_border_of_the_picture():
@@ -106,7 +106,7 @@ def test_patches_one_by_one_leave_no_full_box():
     site = keep_patches(0, [[0, 2, 3, 5]], (2, 2), (1, 2, 3))
     kept = pixels_after(by_label(site), label="S0", video=(2, 8, 12), strides=[STAY])
     assert kept.boxes[0].tolist() == [0, 0, 12, 8]
-    assert not kept.are_boxes_full and kept.share == pytest.approx(4 / 6)
+    assert not kept.are_full.all() and kept.share == pytest.approx(4 / 6)
     assert kept.mask[0, 0].tolist() == [True] * 4 + [False] * 4 + [True] * 4
 
 

@@ -33,7 +33,7 @@ def upload(client, body, name="clip.mp4"):
 
 
 def files_of(app):
-    return list(app.state.store.folder.iterdir())
+    return list(app.state.service.store.folder.iterdir())
 
 
 def test_the_page_and_its_files_come_from_here_alone(client):
@@ -184,7 +184,7 @@ def test_everything_is_deleted_at_the_end(clip):
     with TestClient(app, base_url=ORIGIN) as client:
         assert upload(client, clip).status_code == 201
         assert len(files_of(app)) == 1
-    assert not app.state.store.folder.exists()
+    assert not app.state.service.store.folder.exists()
 
 
 def test_the_schema_covers_all_routes(client):

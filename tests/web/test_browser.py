@@ -34,7 +34,7 @@ def address(app):
     yield address_of(listener, "127.0.0.1")
     server.should_exit = True
     thread.join(timeout=30)
-    assert not app.state.store.folder.exists()
+    assert not app.state.service.store.folder.exists()
 
 
 def write_camera(path):
@@ -85,10 +85,10 @@ def test_an_upload_is_shown_and_deleted_with_the_page(app, page, tmp_path):
     assert page.locator("#strip .shot").count() == 8
     assert page.locator("#strip .dropped").count() == 3
     assert " of " in page.inner_text("#figures")  # GMACs and milliseconds against dense
-    assert len(list(app.state.store.folder.iterdir())) == 1
+    assert len(list(app.state.service.store.folder.iterdir())) == 1
     assert page.wrong == []
     page.goto("about:blank")
-    wait_until(lambda: not list(app.state.store.folder.iterdir()))
+    wait_until(lambda: not list(app.state.service.store.folder.iterdir()))
 
 
 def test_a_slider_runs_a_new_plan_beside_the_old_one(page):

@@ -40,10 +40,10 @@ def test_its_limits_are_the_defaults():
 
 
 def test_it_names_every_key_of_a_result():
-    from tokenselect.web.schemas import Guess, ShownClip, ShownLayer, ShownPlan, ShownSite, Story
+    from tokenselect.web.schemas import Guess, ShownClip, ShownPlan, ShownSite, Story
 
     told = set(re.findall(r"`(\w+)`", PAGE))
-    for part in (Story, ShownClip, ShownPlan, ShownSite, ShownLayer, Guess):
+    for part in (Story, ShownClip, ShownPlan, ShownSite, Guess):
         assert set(part.model_fields) - {"start"} <= told
 
 

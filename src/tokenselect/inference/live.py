@@ -26,7 +26,7 @@ from tokenselect.data.sources import camera_address
 from tokenselect.inference.explain import be_silent, explain_video
 from tokenselect.measure.cost import Layer, count_macs
 from tokenselect.visualization.explanation import Explanation, PlanStory
-from tokenselect.visualization.report.page import boxes_of
+from tokenselect.visualization.report import boxes_of
 
 SECONDS = 3.0  # of a clip that is to show a whole video
 MOST_FRAMES = 256  # that are kept, at most

@@ -28,6 +28,12 @@ class ClipStory:
         return len(self.frames), *self.view.size
 
     @property
+    def rate(self) -> float:
+        """Frames per second at which they pass at the video's own pace."""
+        span = self.times[-1] - self.times[0]
+        return min(60.0, (len(self.times) - 1) / span) if span > 0 else 8.0
+
+    @property
     def whole(self) -> KeptPixels:
         """What a dense model keeps: all it sees."""
         sides = zip(self.video, self.stride, strict=True)

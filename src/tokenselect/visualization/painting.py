@@ -68,52 +68,36 @@ class FramePainter:
         across, down = self.scale
         return round(x0 * across), round(y0 * down), round(x1 * across), round(y1 * down)
 
+    def lay(self, pixels: Tensor) -> Image.Image:
+        """Enlarge the (h, w) or (h, w, 3) pixels of the model's input to their place in a frame."""
+        x0, y0, x1, y1 = self.place(torch.tensor([0, 0, *reversed(self.clip.view.size)]))
+        layer = Image.fromarray(pixels.to(torch.uint8).numpy()).resize((x1 - x0, y1 - y0), 0)
+        sheet = Image.new(layer.mode, self.size)
+        sheet.paste(layer, (x0, y0))
+        return sheet
+
     def kept(self, frame: int, kept: KeptPixels) -> Image.Image:
         """Dim what was dropped of a frame and box what stays."""
         picture = self.pictures[frame]
         if not kept.frames[frame]:
             return dim(picture, DROPPED_LIGHT)
-        mask = Image.new("L", self.size)
-        pen = ImageDraw.Draw(mask)
-        cells = kept.cells[frame]
-        is_box = bool(cells.sum() == cells.any(dim=0).sum() * cells.any(dim=1).sum())
-        boxes = [kept.boxes[frame]] if is_box else _cell_boxes(frame, kept)
-        for box in boxes:
-            x0, y0, x1, y1 = self.place(box)
-            pen.rectangle((x0, y0, x1 - 1, y1 - 1), fill=255)  # Pillow counts the ends in
+        mask = self.lay(255 * kept.mask[frame])
         painted = Image.composite(picture, dim(picture, OUTSIDE_LIGHT), mask)
-        if is_box:
+        if kept.are_full[frame]:
             outline(ImageDraw.Draw(painted), self.place(kept.boxes[frame]), self.line)
         return painted
 
     def heat(self, frame: int, scores: Tensor, kept: KeptPixels) -> Image.Image:
         """Lay (h, w) scores in [0, 1] of the cells over a frame; NaN is dimmed."""
-        picture = dim(self.pictures[frame], DROPPED_LIGHT)
-        if bool(scores.isnan().all()):
-            return picture
-        # One picture pixel a cell, enlarged into the place of the view, edges of cells exact.
-        x0, y0, x1, y1 = self.place(torch.tensor([0, 0, *reversed(self.clip.view.size)]))
-        rows, columns = kept.rows.diff(), kept.columns.diff()
-        pixels = heat_colours(scores).repeat_interleave(rows, 0).repeat_interleave(columns, 1)
-        layer = Image.fromarray(pixels.to(torch.uint8).numpy()).resize((x1 - x0, y1 - y0), 0)
-        known = (~scores.isnan()).repeat_interleave(rows, 0).repeat_interleave(columns, 1)
-        mask = Image.fromarray(known.to(torch.uint8).mul(255).numpy()).resize(layer.size, 0)
-        base = dim(self.pictures[frame], 0.9).convert("L").convert("RGB")
-        seen = picture.copy()
-        seen.paste(base.crop((x0, y0, x1, y1)), (x0, y0), mask)
-        seen.paste(layer, (x0, y0), mask.point(lambda value: value * 185 // 255))
+        grey = dim(self.pictures[frame], 0.9).convert("L").convert("RGB")
+        colours = self.lay(kept.enlarge(heat_colours(scores)[None])[0])
+        known = self.lay(kept.enlarge(255 * ~scores.isnan()[None])[0])
+        rest = dim(self.pictures[frame], DROPPED_LIGHT)
+        seen = Image.composite(Image.blend(grey, colours, 0.725), rest, known)
         if kept.frames[frame]:
             box = self.place(kept.boxes[frame])
             outline(ImageDraw.Draw(seen), box, self.line, colour=PAPER)  # heat has our colour
         return seen
-
-
-def _cell_boxes(frame: int, kept: KeptPixels) -> list[Tensor]:
-    """List the boxes of single cells: where patches were chosen one by one."""
-    return [
-        torch.stack([kept.columns[c], kept.rows[r], kept.columns[c + 1], kept.rows[r + 1]])
-        for r, c in kept.cells[frame].nonzero().tolist()
-    ]
 
 
 def dim(picture: Image.Image, light: float) -> Image.Image:

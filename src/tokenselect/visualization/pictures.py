@@ -1,7 +1,7 @@
 """Pictures of one clip: the film strip (Figure 4), and the clip as a moving picture."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,63 +30,45 @@ BAR_HEIGHT = 54
 
 @dataclass(frozen=True)
 class Band:
-    """One row of pictures: what it shows, how high it is, and one picture for each token frame."""
+    """One row of pictures, one for each token frame, and what they show."""
 
     label: str
     note: str
-    height: int
-    draw: Callable[[int], Image.Image]
+    pictures: list[Image.Image]
 
 
 def draw_film_strip(
     explanation: Explanation, plan: PlanStory, *, thumb_width: int = 150, with_scores: bool = True
 ) -> Image.Image:
     """Draw a plan's film strip, one column for each frame of tokens, with each site's scores."""
-    painter = FramePainter(explanation.clip, width=thumb_width)
-    bands = [_kept_band(explanation, plan, painter)]
-    if with_scores:
-        bands += [_site_band(site, painter) for site in plan.sites]
-    count = -(-explanation.clip.video[0] // explanation.clip.stride[0])
-    columns = min(COLUMNS, count)
-    rows = -(-count // columns)
-    head = _heading(explanation, plan)
+    clip, kept = explanation.clip, explanation.kept(plan)
+    painter = FramePainter(clip, width=thumb_width)
+    firsts = range(0, clip.video[0], clip.stride[0])  # of the frames of each token frame
+    bands = [Band("kept", "", [painter.kept(frame, kept) for frame in firsts])]
+    bands += [_site_band(site, painter) for site in plan.sites if with_scores]
+    columns, head = min(COLUMNS, len(firsts)), _heading(explanation, plan)
     top = MARGIN + 22 * len(head) + 6
-    row_height = sum(band.height + GAP for band in bands) + 22
+    row_height = sum(band.pictures[0].height + GAP for band in bands) + 22
     width = 2 * MARGIN + GUTTER + columns * (thumb_width + GAP) - GAP
-    sheet = Image.new("RGB", (width, top + rows * row_height + MARGIN - GAP), PAPER)
+    height = top + -(-len(firsts) // columns) * row_height + MARGIN - GAP
+    sheet = Image.new("RGB", (width, height), PAPER)
     pen = ImageDraw.Draw(sheet)
     for number, line in enumerate(head):
         size, colour = (17, INK) if number == 0 else (14, FAINT)
         pen.text((MARGIN, MARGIN + 22 * number), line, font=letters(size), fill=colour)
-    for row in range(rows):
-        cells = range(row * columns, min((row + 1) * columns, count))
-        _draw_row(sheet, explanation, bands, cells, top=top + row * row_height, painter=painter)
-    return sheet
-
-
-def _draw_row(
-    sheet: Image.Image,
-    explanation: Explanation,
-    bands: list[Band],
-    cells: range,
-    *,
-    top: int,
-    painter: FramePainter,
-) -> None:
-    pen, clip = ImageDraw.Draw(sheet), explanation.clip
-    for column, cell in enumerate(cells):
-        left = MARGIN + GUTTER + column * (painter.size[0] + GAP)
-        time = clip.times[cell * clip.stride[0]]
-        pen.text((left, top), f"{time:.2f} s", font=letters(12), fill=FAINT)
-        y = top + 18
+    for cell, first in enumerate(firsts):
+        left = MARGIN + GUTTER + cell % columns * (thumb_width + GAP)
+        y = top + cell // columns * row_height
+        pen.text((left, y), f"{clip.times[first]:.2f} s", font=letters(12), fill=FAINT)
+        y += 18
         for band in bands:
-            sheet.paste(band.draw(cell), (left, y))
-            y += band.height + GAP
-    y = top + 18
-    for band in bands:
-        pen.text((MARGIN, y), band.label, font=letters(14), fill=INK)
-        pen.multiline_text((MARGIN, y + 19), band.note, font=letters(11), fill=FAINT, spacing=3)
-        y += band.height + GAP
+            sheet.paste(band.pictures[cell], (left, y))
+            if cell % columns == 0:
+                pen.text((MARGIN, y), band.label, font=letters(14), fill=INK)
+                place = (MARGIN, y + 19)
+                pen.multiline_text(place, band.note, font=letters(11), fill=FAINT, spacing=3)
+            y += band.pictures[cell].height + GAP
+    return sheet
 
 
 def _heading(explanation: Explanation, plan: PlanStory) -> list[str]:
@@ -108,38 +90,22 @@ def _heading(explanation: Explanation, plan: PlanStory) -> list[str]:
     return lines + [f"Note: {note}" for note in explanation.notes]
 
 
-def _kept_band(explanation: Explanation, plan: PlanStory, painter: FramePainter) -> Band:
-    kept, stride = explanation.kept(plan), explanation.clip.stride[0]
-    return Band("kept", "", painter.size[1], lambda cell: painter.kept(cell * stride, kept))
-
-
 def _site_band(site: SiteStory, painter: FramePainter) -> Band:
-    label, before = site.text, f"before block {site.block}"
-    stride = painter.clip.stride[0]
-    scores = stretch(site.scores)
+    """Draw the scores of a site's frames as bars, those of its patches as heat."""
+    (t, h, w), before = site.thw_after, site.thw_before
+    step = painter.clip.stride[0]
     if site.kind == "T":
-        kept = site.kept.frames[::stride]
-        bars = stretch(site.frame_scores)
-        note = f"{before}\n{site.thw_after[0]} of {site.thw_before[0]} frames"
-        return Band(
-            label,
-            note,
-            BAR_HEIGHT,
-            lambda cell: draw_bar(
-                site.frame_scores[cell], bars[cell], bool(kept[cell]), painter.size[0]
-            ),
-        )
-    _, h, w = site.thw_after
-    note = f"{before}\n{h} x {w} of {site.thw_before[1]} x {site.thw_before[2]}"
-    return Band(
-        label,
-        note,
-        painter.size[1],
-        lambda cell: painter.heat(cell * stride, scores[cell], site.kept),
-    )
+        note = f"{t} of {before[0]} frames"
+        columns = site.frame_scores, stretch(site.frame_scores), site.kept.frames[::step]
+        pictures = [draw_bar(*cell, painter.size[0]) for cell in zip(*columns, strict=True)]
+    else:
+        note = f"{h} x {w} of {before[1]} x {before[2]}"
+        cells = enumerate(stretch(site.scores))
+        pictures = [painter.heat(cell * step, scores, site.kept) for cell, scores in cells]
+    return Band(site.text, f"before block {site.block}\n{note}", pictures)
 
 
-def draw_bar(score: Tensor, share: Tensor, is_kept: bool, width: int) -> Image.Image:
+def draw_bar(score: Tensor, share: Tensor, is_kept: Tensor, width: int) -> Image.Image:
     """Draw one frame's score as a bar with its figure; a frame that was gone has none."""
     picture = Image.new("RGB", (width, BAR_HEIGHT), PAPER)
     pen = ImageDraw.Draw(picture)
@@ -156,12 +122,9 @@ def draw_bar(score: Tensor, share: Tensor, is_kept: bool, width: int) -> Image.I
 def stretch(values: Tensor) -> Tensor:
     """Bring values to [0, 1]; all alike become 1/2, NaN stays."""
     known = values[~values.isnan()]
-    if known.numel() == 0:
-        return values
-    low, high = known.min(), known.max()
-    if float(high - low) < 1e-12:
+    if known.numel() == 0 or float(known.max() - known.min()) < 1e-12:
         return torch.full_like(values, 0.5).where(~values.isnan(), values)
-    return (values - low) / (high - low)
+    return (values - known.min()) / (known.max() - known.min())
 
 
 def draw_confusion(counts: Sequence[Sequence[int]], class_names: Sequence[str]) -> Image.Image:
@@ -197,42 +160,23 @@ FOOT = 44
 
 
 def draw_overlay(explanation: Explanation, plan: PlanStory, *, width: int = 480) -> Tensor:
-    """Draw every frame of the clip: (f, 3, h, w) uint8 with even sides."""
+    """Draw every frame of the clip above a row of all frames: (f, 3, h, w) uint8, even sides."""
     painter = FramePainter(explanation.clip, width=width, is_even=True)
-    kept = explanation.kept(plan)
-    pictures = []
-    for frame in range(explanation.clip.video[0]):
-        sheet = Image.new("RGB", (painter.size[0], painter.size[1] + FOOT), PAPER)
+    kept, ((label, probability),) = explanation.kept(plan), plan.top(1)
+    answer = f"{plan.plan}   {explanation.class_names[label]} ({probability:.0%})"
+    pictures, (width, top) = [], painter.size
+    for frame, time in enumerate(explanation.clip.times):
+        sheet = Image.new("RGB", (width, top + FOOT), PAPER)
         sheet.paste(painter.kept(frame, kept), (0, 0))
-        _draw_foot(sheet, explanation, plan, frame=frame, is_kept=kept.frames)
+        pen, count = ImageDraw.Draw(sheet), len(kept.frames)
+        for number, is_kept in enumerate(kept.frames):
+            left, right = width * number // count, width * (number + 1) // count - 2
+            pen.rectangle((left, top + 6, right, top + 16), fill=KEPT if is_kept else GONE)
+            if number == frame:
+                pen.rectangle((left, top + 3, right, top + 19), outline=INK, width=2)
+        pen.text((4, top + 23), f"{time:.2f} s   {answer}", font=letters(13), fill=FAINT)
         pictures.append(torch.from_numpy(np.array(sheet)).permute(2, 0, 1))
     return torch.stack(pictures)
-
-
-def _draw_foot(
-    sheet: Image.Image, explanation: Explanation, plan: PlanStory, *, frame: int, is_kept: Tensor
-) -> None:
-    """Draw one cell a frame, the present one marked, and a line of text."""
-    pen = ImageDraw.Draw(sheet)
-    width, top = sheet.width, sheet.height - FOOT
-    count = len(is_kept)
-    for number in range(count):
-        left, right = width * number // count, width * (number + 1) // count - 2
-        colour = KEPT if is_kept[number] else GONE
-        pen.rectangle((left, top + 6, right, top + 16), fill=colour)
-        if number == frame:
-            pen.rectangle((left, top + 3, right, top + 19), outline=INK, width=2)
-    (label, probability), *_ = plan.top(1)
-    time = explanation.clip.times[frame]
-    text = f"{time:.2f} s   {plan.plan}   {explanation.class_names[label]} ({probability:.0%})"
-    pen.text((4, top + 23), text, font=letters(13), fill=FAINT)
-
-
-def clip_rate(explanation: Explanation) -> float:
-    """Give the frames a second at which the clip's frames pass at the video's own pace."""
-    times = explanation.clip.times
-    span = times[-1] - times[0]
-    return min(60.0, (len(times) - 1) / span) if span > 0 else 8.0
 
 
 def write_overlay(
@@ -245,7 +189,7 @@ def write_overlay(
     """Write the overlays of plans side by side as a video, or as a GIF if the name ends so."""
     drawn = [draw_overlay(explanation, plan, width=width) for plan in plans]
     frames = torch.cat(drawn, dim=3)
-    rate = clip_rate(explanation)
+    rate = explanation.clip.rate
     if Path(path).suffix.lower() != ".gif":
         write_video(path, frames, fps=rate, options={"crf": "18"})
         return

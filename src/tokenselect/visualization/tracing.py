@@ -25,11 +25,15 @@ class KeptPixels:
     rows: Tensor  # (h + 1,) pixels at which the cells' rows begin, and the end of the last
     columns: Tensor  # (w + 1,) likewise
 
+    def enlarge(self, cells: Tensor) -> Tensor:
+        """Give each pixel its cell's value: (f, h, w, ...) becomes (f, height, width, ...)."""
+        down = cells.repeat_interleave(self.rows.diff(), dim=1)
+        return down.repeat_interleave(self.columns.diff(), dim=2)
+
     @property
     def mask(self) -> Tensor:
         """(f, height, width) bool: the pixels that are left."""
-        down = self.cells.repeat_interleave(self.rows.diff(), dim=1)
-        return down.repeat_interleave(self.columns.diff(), dim=2)
+        return self.enlarge(self.cells)
 
     @property
     def share(self) -> float:
@@ -37,16 +41,10 @@ class KeptPixels:
         return float(self.mask.float().mean())
 
     @property
-    def are_boxes_full(self) -> bool:
-        """Tell whether each box is filled: so it is unless patches were chosen one by one."""
+    def are_full(self) -> Tensor:
+        """(f,) bool: the boxes that are filled; all are unless patches were chosen one by one."""
         sides = (self.boxes[:, 2:] - self.boxes[:, :2]).prod(dim=1)
-        return bool((self.mask.flatten(1).sum(dim=1) == sides).all())
-
-
-def cell_edges(length: int, stride: int) -> Tensor:
-    """Give the pixels at which cells begin, and the end: the last cell may be cut short."""
-    starts = torch.arange(0, length, stride)
-    return torch.cat([starts, torch.tensor([length])])
+        return self.mask.flatten(1).sum(dim=1) == sides
 
 
 def to_pixels(is_kept: Tensor, *, stride: THW, video: THW) -> KeptPixels:
@@ -58,7 +56,11 @@ def to_pixels(is_kept: Tensor, *, stride: THW, video: THW) -> KeptPixels:
             f"got {tuple(is_kept.shape)}"
         )
     cells = is_kept[torch.arange(video[0]) // stride[0]]  # (f, h, w)
-    rows, columns = cell_edges(video[1], stride[1]), cell_edges(video[2], stride[2])
+    # where cells begin, and the end: the last one may be cut short
+    rows, columns = (
+        torch.tensor([*range(0, side, step), side])
+        for side, step in zip(video[1:], stride[1:], strict=True)
+    )
     top, bottom = _ends(cells.any(dim=2), rows)
     left, right = _ends(cells.any(dim=1), columns)
     boxes = torch.stack([left, top, right, bottom], dim=1)  # (f, 4)

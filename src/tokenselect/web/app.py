@@ -3,23 +3,19 @@
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
+from importlib import resources
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.staticfiles import StaticFiles
 from starlette.requests import ClientDisconnect
 
+from tokenselect.visualization.report import read_part
 from tokenselect.web.catalogue import Catalogue
 from tokenselect.web.guard import LOOPBACK, Guard, Limits, Missing, QueueFull, TooLarge
 from tokenselect.web.jobs import JobQueue
-from tokenselect.web.routes import (
-    index_page,
-    job_routes,
-    live_routes,
-    model_routes,
-    read_asset,
-    video_routes,
-)
+from tokenselect.web.routes import Service, routes
 from tokenselect.web.uploads import UploadStore
 
 STATUS: dict[type[Exception], int] = {  # the first that fits
@@ -39,20 +35,19 @@ def build_app(
     limits: Limits | None = None,
     names: Collection[str] | None = LOOPBACK,
 ) -> FastAPI:
-    """Build the application.
-
-    Args:
-        catalogue: the models on offer.
-        limits: of uploads and jobs.
-        names: under which the server may be asked; None for any.
-    """
+    """Build the application; `names` are those that it may be asked under, None for any."""
     limits = limits or Limits()
     store = UploadStore(limits)
     queue = JobQueue(max_waiting=limits.max_waiting, max_results=limits.max_results)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        sweeper = asyncio.create_task(sweep(store))
+        async def sweep() -> None:
+            while True:
+                await asyncio.sleep(SWEEP)
+                await asyncio.to_thread(store.remove_idle)
+
+        sweeper = asyncio.create_task(sweep())
         try:
             yield
         finally:
@@ -71,22 +66,12 @@ def build_app(
         redoc_url=None,
         lifespan=lifespan,
     )
-    app.state.store, app.state.queue = store, queue
+    app.state.service = Service(catalogue, limits, store, queue)
     app.add_middleware(Guard, limits=limits, names=names)
     add_errors(app)
     add_page(app)
-    app.include_router(model_routes(catalogue, limits))
-    app.include_router(video_routes(store))
-    app.include_router(job_routes(catalogue, store, queue))
-    app.include_router(live_routes(catalogue))
+    app.include_router(routes)
     return app
-
-
-async def sweep(store: UploadStore) -> None:
-    """Delete idle uploads for ever."""
-    while True:
-        await asyncio.sleep(SWEEP)
-        await asyncio.to_thread(store.remove_idle)
 
 
 def add_errors(app: FastAPI) -> None:
@@ -110,15 +95,16 @@ def add_errors(app: FastAPI) -> None:
 
 
 def add_page(app: FastAPI) -> None:
-    """Serve the page and its files."""
+    """Serve the page, with the report's sections in their place, and its files."""
+    text = (resources.files(__package__) / "index.html").read_text(encoding="utf-8")
+    page = text.replace("{{sections}}", read_part("sections.html").rstrip())
 
     @app.get("/", include_in_schema=False)
     def index() -> HTMLResponse:
-        return HTMLResponse(index_page())
+        return HTMLResponse(page)
 
-    @app.get("/static/{name}", include_in_schema=False)
-    def asset(name: str) -> Response:
-        found = read_asset(name)
-        if found is None:
-            raise Missing(f"no file {name!r}")
-        return Response(found[0], media_type=found[1])
+    folders: list[str | tuple[str, str]] = [
+        ("tokenselect.web", "static"),
+        ("tokenselect.visualization", "page"),
+    ]
+    app.mount("/static", StaticFiles(packages=folders))

@@ -12,7 +12,6 @@ from torch import nn
 
 from tokenselect.checkpoints import info_of, load_model, plan_of, with_plan
 from tokenselect.checkpoints.model import DEFAULT_PLAN, sites_of
-from tokenselect.insertion import adapter_of
 from tokenselect.measure.accuracy import Runner
 from tokenselect.measure.cost import layer_costs
 from tokenselect.models import list_models
@@ -24,6 +23,7 @@ from tokenselect.weights.public import PublicFile
 
 OPEN_MODELS = 2  # large ones take half a gigabyte each
 OPEN_PLANS = 16  # of one model; all share its backbone's weights
+Place = tuple[str, str | None]  # a plan and how it selects
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,9 @@ class Offer:
 
 
 class Catalogue:
-    """Models by key, and under any plan.
+    """Models by key, and under any plan; a client names keys, never files.
 
-    Args:
-        offers: by key, the first is chosen first. A client names keys, never files.
-        open_run: gives what runs a model; None for the model itself.
+    `open_run` gives what runs a model in its place: its file in a runtime.
     """
 
     def __init__(
@@ -48,8 +46,8 @@ class Catalogue:
         self.offers = dict(offers)
         self._open_run = open_run
         self._runners: WeakKeyDictionary[nn.Module, Runner] = WeakKeyDictionary()
-        self._opened: OrderedDict[str, nn.Module] = OrderedDict()
-        self._plans: OrderedDict[tuple[str, str, str | None], nn.Module] = OrderedDict()
+        # by key, then by plan and method; a model's own plan is under None
+        self._opened: OrderedDict[str, OrderedDict[Place | None, nn.Module]] = OrderedDict()
         self._layers: WeakKeyDictionary[nn.Module, list[Layer]] = WeakKeyDictionary()
         self._lock = threading.RLock()
 
@@ -59,25 +57,24 @@ class Catalogue:
             raise Missing(f"no model {key!r}; there are {', '.join(self.offers)}")
         with self._lock:
             if key not in self._opened:
-                self._opened[key] = self.offers[key].open()
+                self._opened[key] = OrderedDict({None: self.offers[key].open()})
             self._opened.move_to_end(key)
             while len(self._opened) > OPEN_MODELS:
-                gone, _ = self._opened.popitem(last=False)
-                for place in [place for place in self._plans if place[0] == gone]:
-                    del self._plans[place]
-            return self._opened[key]
+                self._opened.popitem(last=False)
+            return self._opened[key][None]
 
     def with_plan(self, key: str, plan: SelectionPlan, *, method: str | None) -> nn.Module:
         """Give a model under a plan; the same one again is there at once."""
-        place = (key, str(plan), method if plan else None)
+        place = (str(plan), method if plan else None)
         with self._lock:
-            model = self.open(key)
-            if place not in self._plans:
-                self._plans[place] = with_plan(model, plan, method=method)
-            self._plans.move_to_end(place)
-            while len(self._plans) > OPEN_PLANS:
-                self._plans.popitem(last=False)
-            return self._plans[place]
+            model, plans = self.open(key), self._opened[key]
+            if place not in plans:
+                plans[place] = with_plan(model, plan, method=method)
+            plans.move_to_end(place)
+            plans.move_to_end(None)
+            while len(plans) > OPEN_PLANS:
+                plans.popitem(last=False)
+            return plans[place]
 
     def run(self, model: nn.Module) -> Runner:
         """Give what runs a model; it is opened once."""
@@ -106,12 +103,7 @@ def list_offers(
 ) -> dict[str, Offer]:
     """List what was asked for on the command line, then the package's own, then the bare ones.
 
-    Args:
-        model: name of the model that `weights` are of.
-        checkpoints: run folders or files.
-        weights: a file, or public ones by name.
-        class_names: file with the names of the classes of all that was asked for.
-        device: where all run.
+    `class_names` is a file with the names of the classes of all that was asked for.
     """
     offers: dict[str, Offer] = {}
     for path in checkpoints or []:
@@ -141,11 +133,6 @@ def describe_weights(file: PublicFile | None) -> str:
     if file.path.is_file():
         return "Kinetics-400"
     return f"Kinetics-400, a download of {file.megabytes} MB from {file.publisher}"
-
-
-def count_blocks(model: nn.Module) -> int:
-    """Count the places where a site may be."""
-    return len(adapter_of(model).blocks(model))
 
 
 def own_sites(model: nn.Module) -> list[str] | None:

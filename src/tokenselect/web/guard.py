@@ -77,12 +77,8 @@ class Guard:
 
     A foreign site can point its own name at 127.0.0.1 (DNS rebinding): its requests then carry
     that name as their Host. It can also send a form here without reading the answer: such a
-    request carries the site as its Origin.
-
-    Args:
-        app: what is guarded.
-        limits: on bodies; the size of an upload is for `UploadStore` to check.
-        names: allowed in Host, without port; None for any.
+    request carries the site as its Origin. The size of an upload is for `UploadStore` to check.
+    `names` are allowed in Host, without port; None allows any.
     """
 
     def __init__(
@@ -127,13 +123,7 @@ class Guard:
 
 
 def bound_body(receive: Receive, *, max_bytes: int | None, max_stall: float) -> Receive:
-    """Watch the body of a request: how much arrives, and that something does.
-
-    Args:
-        receive: gives the next part of the body.
-        max_bytes: of the whole; None for someone else to check.
-        max_stall: seconds to wait for a part.
-    """
+    """Refuse a body of more than `max_bytes`, or whose next part takes `max_stall` seconds."""
     taken, is_complete = 0, False
 
     async def receive_bounded() -> Message:
@@ -163,24 +153,17 @@ SAFE = {"format_whitelist": CONTAINERS, "protocol_whitelist": "file"}
 
 
 def open_upload(path: Path, *, name: str, limits: Limits) -> FrameSource:
-    """Open an uploaded video; what is wrong is said with the name that the user knows.
-
-    Args:
-        path: where it lies.
-        name: that it had where it came from.
-        limits: on length and frame size.
-    """
+    """Open an uploaded video; what is wrong is said with the name that the user knows."""
+    source = None
     try:
         check_container(path, name=name, limits=limits)
         source = open_video(path)
-    except VideoError as error:
-        raise VideoError(name, error.reason) from error
-    seconds = float(source.times[-1]) + 1 / source.fps
-    try:
+        seconds = float(source.times[-1]) + 1 / source.fps
         check_seconds(seconds, name=name, limits=limits)
         source.read([0])  # a file whose pictures are damaged is refused here, not later
     except VideoError as error:
-        source.close()
+        if source is not None:
+            source.close()
         raise VideoError(name, error.reason) from error
     return source
 

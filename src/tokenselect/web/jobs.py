@@ -51,9 +51,7 @@ class Job:
 class JobQueue:
     """One thread that works jobs off in their order.
 
-    Args:
-        max_waiting: beside the one that runs.
-        max_results: finished jobs that are remembered.
+    `max_waiting` may wait beside the one that runs, and `max_results` that ended are remembered.
     """
 
     def __init__(self, *, max_waiting: int, max_results: int) -> None:

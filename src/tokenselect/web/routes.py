@@ -6,14 +6,14 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, Response
 from PIL import Image
 from torch import Tensor, nn
@@ -24,57 +24,16 @@ from tokenselect.data import FrameSource, VideoError
 from tokenselect.data.sources import NUM_SAMPLES, open_sample, sample_label
 from tokenselect.inference.explain import explain_video
 from tokenselect.inference.live import Watcher
+from tokenselect.insertion import adapter_of
 from tokenselect.plan import SelectionPlan
 from tokenselect.visualization.report import build_page, story_of
-from tokenselect.visualization.report.page import read_part
-from tokenselect.web.catalogue import Catalogue, count_blocks, own_method, own_plan, own_sites
+from tokenselect.web import schemas
+from tokenselect.web.catalogue import Catalogue, own_method, own_plan, own_sites
 from tokenselect.web.guard import Limits, Missing, QueueFull
 from tokenselect.web.jobs import Job, JobQueue, Tell
-from tokenselect.web.schemas import (
-    Info,
-    JobEntry,
-    JobRequest,
-    LiveEntry,
-    LiveRequest,
-    ModelDetail,
-    ModelEntry,
-    PlanEntry,
-    SampleEntry,
-    SiteEntry,
-    VideoEntry,
-    fails,
-)
-from tokenselect.web.uploads import Upload, UploadStore
+from tokenselect.web.uploads import UploadStore
 
 THUMB = 96  # pixels
-
-
-@cache
-def index_page() -> str:
-    """Give the page with the report's sections in their place."""
-    return read_own("index.html").replace("{{sections}}", read_part("sections.html").rstrip())
-
-
-@cache
-def read_asset(name: str) -> tuple[str, str] | None:
-    """Give text and media type of a file of the page; None for any other name."""
-    readers = {
-        "style.css": (read_own, "style.css", "text/css"),
-        "script.js": (read_own, "script.js", "text/javascript"),
-        "plan.js": (read_own, "plan.js", "text/javascript"),
-        "live.js": (read_own, "live.js", "text/javascript"),
-        "report.css": (read_part, "style.css", "text/css"),
-        "report.js": (read_part, "script.js", "text/javascript"),
-    }
-    if name not in readers:
-        return None
-    read, file, media_type = readers[name]
-    return read(file), media_type
-
-
-def read_own(name: str) -> str:
-    """Read a file of this folder, also from a zipped package."""
-    return (resources.files(__package__) / name).read_text(encoding="utf-8")
 
 
 @cache
@@ -87,20 +46,41 @@ def sample_picture(number: int) -> bytes:
     return buffer.getvalue()
 
 
+@dataclass
+class Service:
+    """What the routes work with."""
+
+    catalogue: Catalogue
+    limits: Limits
+    store: UploadStore
+    queue: JobQueue
+    turn: threading.Lock = field(default_factory=threading.Lock)  # of one camera at a time
+    watcher: Watcher | None = None  # of the model and plan that a camera asked for last
+
+
+async def find_service(request: Request) -> Service:
+    """Give the application's own."""
+    return request.app.state.service
+
+
+Here = Annotated[Service, Depends(find_service)]
+routes = APIRouter(prefix="/api")
+
+
 SAMPLE = re.compile(r"sample:(\d{1,6})")
 STEPS = 7  # loading, reading, two plans, timing, counting, drawing
 
 
-def explain(asked: JobRequest, catalogue: Catalogue, store: UploadStore, tell: Tell) -> Any:
+def explain(asked: schemas.JobRequest, here: Service, tell: Tell) -> dict[str, Any]:
     """Run a job: the story of a clip under the dense model and the plan asked for."""
     tell("loading the model")
-    key = asked.model or next(iter(catalogue.offers))
-    chosen = choose_model(asked, catalogue)
-    models = [catalogue.with_plan(key, SelectionPlan(), method=None)]
+    key = asked.model or next(iter(here.catalogue.offers))
+    chosen = choose_model(asked, here.catalogue)
+    models = [here.catalogue.with_plan(key, SelectionPlan(), method=None)]
     if plan_of(chosen):
         models.append(chosen)
     tell("reading the video")
-    with open_named(asked.video, store) as (source, name):
+    with open_named(asked.video, here.store) as (source, name):
         explanation = explain_video(
             models,
             source,
@@ -108,15 +88,15 @@ def explain(asked: JobRequest, catalogue: Catalogue, store: UploadStore, tell: T
             start=asked.start,
             seconds=asked.seconds,
             repeats=asked.repeats,
-            count=catalogue.count_layers,
-            open_run=catalogue.run,
+            count=here.catalogue.count_layers,
+            open_run=here.catalogue.run,
             tell=tell,
         )
     tell("drawing")
     return story_of(explanation)
 
 
-def choose_model(asked: JobRequest | LiveRequest, catalogue: Catalogue) -> nn.Module:
+def choose_model(asked: schemas.Asked, catalogue: Catalogue) -> nn.Module:
     """Give the model that was asked for, under the plan that was asked for."""
     key = asked.model or next(iter(catalogue.offers))
     own = catalogue.open(key)
@@ -149,121 +129,83 @@ def open_named(video: str, store: UploadStore) -> Iterator[tuple[FrameSource, st
             raise VideoError(upload.name, error.reason) from error
 
 
-def without_pictures(story: dict[str, Any]) -> dict[str, Any]:
-    """Leave the pictures out of a story: numbers only."""
-    none = {"heat": None, "gone": None}
-    plans = [
-        {**plan, "sites": [{**site, **none} for site in plan["sites"]]} for plan in story["plans"]
-    ]
-    return {**story, "clip": {**story["clip"], "frames": []}, "plans": plans}
+@routes.get("/info")
+def info(here: Here) -> schemas.Info:
+    """Give the models, methods, samples and here.limits."""
+    return schemas.Info(
+        models=[schemas.ModelEntry(key=k, title=o.title) for k, o in here.catalogue.offers.items()],
+        methods=list(UNTRAINED),
+        samples=[
+            schemas.SampleEntry(
+                video=f"sample:{n}", label=sample_label(n), picture=f"/api/samples/{n}.jpg"
+            )
+            for n in range(NUM_SAMPLES)
+        ],
+        max_mb=here.limits.max_mb,
+        max_seconds=here.limits.max_seconds,
+    )
 
 
-def model_routes(catalogue: Catalogue, limits: Limits) -> APIRouter:
-    """Make the routes that change nothing."""
-    routes = APIRouter(prefix="/api", tags=["choices"])
-
-    @routes.get("/info")
-    def info() -> Info:
-        """Give the models, methods, samples and limits."""
-        return Info(
-            models=[ModelEntry(key=k, title=o.title) for k, o in catalogue.offers.items()],
-            methods=list(UNTRAINED),
-            samples=[
-                SampleEntry(
-                    video=f"sample:{n}", label=sample_label(n), picture=f"/api/samples/{n}.jpg"
-                )
-                for n in range(NUM_SAMPLES)
-            ],
-            max_mb=limits.max_mb,
-            max_seconds=limits.max_seconds,
-        )
-
-    @routes.get("/models/{key}", responses=fails(404))
-    def model(key: str) -> ModelDetail:
-        """Open a model and say what it takes; a large one needs some seconds."""
-        model = catalogue.open(key)
-        info = info_of(model)
-        return ModelDetail(
-            key=key,
-            title=catalogue.offers[key].title,
-            name=info.name,
-            blocks=count_blocks(model),
-            sites=own_sites(model),
-            plan=own_plan(model),
-            method=method_of(model),
-            first_method=own_method(model),
-            input=[info.clip_rule.frames, *info.clip_rule.size],
-            classes=len(info.id2label),
-            notes=list(info.notes),
-        )
-
-    @routes.get("/models/{key}/plan", responses=fails(404, 422))
-    def plan(key: str, text: str, method: str | None = None) -> PlanEntry:
-        """Read a plan and put it into the model, without running it."""
-        parsed = SelectionPlan.parse(text[:500])
-        model = catalogue.with_plan(key, parsed, method=method)
-        return PlanEntry(plan=str(parsed), sites=describe_sites(parsed), notes=remarks_of(model))
-
-    @routes.get("/samples/{number}.jpg", response_class=Response, responses=fails(422))
-    def picture(number: int) -> Response:
-        """Give one frame of a sample."""
-        return Response(sample_picture(number), media_type="image/jpeg")
-
-    return routes
+@routes.get("/models/{key}", responses=schemas.fails(404))
+def model(key: str, here: Here) -> schemas.ModelDetail:
+    """Open a model and say what it takes; a large one needs some seconds."""
+    model = here.catalogue.open(key)
+    info = info_of(model)
+    return schemas.ModelDetail(
+        key=key,
+        title=here.catalogue.offers[key].title,
+        name=info.name,
+        blocks=len(adapter_of(model).blocks(model)),
+        sites=own_sites(model),
+        plan=own_plan(model),
+        method=method_of(model),
+        first_method=own_method(model),
+        input=[info.clip_rule.frames, *info.clip_rule.size],
+        classes=len(info.id2label),
+        notes=list(info.notes),
+    )
 
 
-def describe_sites(plan: SelectionPlan) -> list[SiteEntry]:
-    """Take a plan apart, for the sliders."""
-    return [
-        SiteEntry(
+@routes.get("/models/{key}/plan", responses=schemas.fails(404, 422))
+def plan(here: Here, key: str, text: str, method: str | None = None) -> schemas.PlanEntry:
+    """Read a plan and put it into the model, without running it."""
+    parsed = SelectionPlan.parse(text[:500])
+    model = here.catalogue.with_plan(key, parsed, method=method)
+    sites = [
+        schemas.SiteEntry(
             text=str(site),
             kind=site.kind,  # type: ignore[arg-type]
             block=site.block,
             ratio=site.keep if isinstance(site.keep, float) else None,
         )
-        for site in plan
+        for site in parsed
     ]
+    return schemas.PlanEntry(plan=str(parsed), sites=sites, notes=remarks_of(model))
+
+
+@routes.get("/samples/{number}.jpg", response_class=Response, responses=schemas.fails(422))
+def picture(number: int) -> Response:
+    """Give one frame of a sample."""
+    return Response(sample_picture(number), media_type="image/jpeg")
 
 
 BODY = {"content": {"video/*": {"schema": {"type": "string", "format": "binary"}}}}
 
 
-def video_routes(store: UploadStore) -> APIRouter:
-    """Make the routes of uploads."""
-    routes = APIRouter(prefix="/api/videos", tags=["videos"])
-
-    @routes.post(
-        "",
-        status_code=201,
-        responses=fails(408, 413, 422, 429),
-        openapi_extra={"requestBody": BODY},
-    )
-    async def upload(request: Request, name: str = "video") -> VideoEntry:
-        """Take the bytes of a video file; `name` is for messages and titles."""
-        name = short_name(name)
-        size = request.headers.get("content-length", "")
-        announced = int(size) if size.isdecimal() else None
-        return describe_upload(await store.receive(request.stream(), name=name, size=announced))
-
-    @routes.delete("/{video}", status_code=204, responses=fails(404))
-    def remove(video: str) -> Response:
-        """Delete an upload."""
-        store.remove(video)
-        return Response(status_code=204)
-
-    return routes
-
-
-def short_name(name: str) -> str:
-    """Keep what a person calls a file: no folders, no control characters, not too long."""
-    last = PurePosixPath(name.replace("\\", "/")).name
-    return "".join(letter for letter in last if letter.isprintable())[-120:] or "video"
-
-
-def describe_upload(upload: Upload) -> VideoEntry:
-    """Say what was uploaded."""
+@routes.post(
+    "/videos",
+    status_code=201,
+    responses=schemas.fails(408, 413, 422, 429),
+    openapi_extra={"requestBody": BODY},
+)
+async def upload(request: Request, here: Here, name: str = "video") -> schemas.VideoEntry:
+    """Take the bytes of a video file; `name` is for messages and titles."""
+    name = short_name(name)
+    size = request.headers.get("content-length", "")
+    announced = int(size) if size.isdecimal() else None
+    upload = await here.store.receive(request.stream(), name=name, size=announced)
     height, width = upload.source.size
-    return VideoEntry(
+    return schemas.VideoEntry(
         video=upload.id,
         name=upload.name,
         seconds=round(upload.seconds, 3),
@@ -274,6 +216,19 @@ def describe_upload(upload: Upload) -> VideoEntry:
     )
 
 
+@routes.delete("/videos/{video}", status_code=204, responses=schemas.fails(404))
+def remove(video: str, here: Here) -> Response:
+    """Delete an upload."""
+    here.store.remove(video)
+    return Response(status_code=204)
+
+
+def short_name(name: str) -> str:
+    """Keep what a person calls a file: no folders, no control characters, not too long."""
+    last = PurePosixPath(name.replace("\\", "/")).name
+    return "".join(letter for letter in last if letter.isprintable())[-120:] or "video"
+
+
 REPORT_HEADERS = {  # its script and style are inside it
     "Content-Disposition": 'attachment; filename="kept.html"',
     "Content-Security-Policy": (
@@ -282,63 +237,52 @@ REPORT_HEADERS = {  # its script and style are inside it
 }
 
 
-def job_routes(catalogue: Catalogue, store: UploadStore, queue: JobQueue) -> APIRouter:
-    """Make the routes of jobs."""
-    routes = APIRouter(prefix="/api/jobs", tags=["jobs"])
-
-    @routes.post("", status_code=202, responses=fails(404, 422, 429))
-    def begin(asked: JobRequest) -> JobEntry:
-        """Put a job in line: one clip, dense and under the plan."""
-        if asked.plan is not None:
-            SelectionPlan.parse(asked.plan)  # a typing mistake is answered at once
-        if asked.model is not None and asked.model not in catalogue.offers:
-            raise ValueError(f"no model {asked.model!r}; there are {', '.join(catalogue.offers)}")
-        check_video(asked.video, store)
-        job = queue.add(lambda tell: explain(asked, catalogue, store, tell), steps=STEPS)
-        return describe_job(job, has_pictures=False)
-
-    @routes.get("/{job}", responses=fails(404))
-    def look(job: str, pictures: bool = True) -> JobEntry:
-        """Say how far a job is; with its result once it is done."""
-        return describe_job(queue.get(job), has_pictures=pictures)
-
-    @routes.delete("/{job}", responses=fails(404))
-    def cancel(job: str) -> JobEntry:
-        """Cancel a job; a running one leaves at its next step."""
-        return describe_job(queue.cancel(job), has_pictures=False)
-
-    @routes.get("/{job}/report.html", response_class=HTMLResponse, responses=fails(404))
-    def report(job: str) -> HTMLResponse:
-        """Give the result as one self-contained page to keep."""
-        result = queue.get(job).result
-        if result is None:
-            raise Missing(f"job {job!r} has no result")
-        return HTMLResponse(build_page(result), headers=REPORT_HEADERS)
-
-    return routes
+@routes.post("/jobs", status_code=202, responses=schemas.fails(404, 422, 429))
+def begin_job(asked: schemas.JobRequest, here: Here) -> schemas.JobEntry:
+    """Put a job in line: one clip, dense and under the plan."""
+    if asked.plan is not None:
+        SelectionPlan.parse(asked.plan)  # a typing mistake is answered at once
+    if asked.model is not None and asked.model not in here.catalogue.offers:
+        raise ValueError(f"no model {asked.model!r}; there are {', '.join(here.catalogue.offers)}")
+    check_video(asked.video, here.store)
+    job = here.queue.add(lambda tell: explain(asked, here, tell), steps=STEPS)
+    return describe_job(job, has_pictures=False)
 
 
-def live_routes(catalogue: Catalogue) -> APIRouter:
-    """Make the route of the camera: the page sends the last seconds again and again."""
-    routes = APIRouter(prefix="/api", tags=["live"])
-    turn = threading.Lock()
-    latest: list[Watcher] = []  # of the model and plan that were asked for last
+@routes.get("/jobs/{job}", responses=schemas.fails(404))
+def look_at_job(job: str, here: Here, pictures: bool = True) -> schemas.JobEntry:
+    """Say how far a job is; with its result once it is done."""
+    return describe_job(here.queue.get(job), has_pictures=pictures)
 
-    @routes.post("/live", responses=fails(404, 422, 429))
-    def look(asked: LiveRequest) -> LiveEntry:
-        """Answer a camera's last seconds; one clip at a time, whoever asks."""
-        if not turn.acquire(blocking=False):
-            raise QueueFull("another clip is being answered: send the next one a little later")
-        try:
-            model = choose_model(asked, catalogue)
-            if not latest or latest[0].model is not model:
-                latest[:] = [Watcher(model)]
-            found = latest[0].look(read_pictures(asked.frames), fps=asked.fps, name="camera")
-            return LiveEntry.model_validate(found.to_dict(top=3))
-        finally:
-            turn.release()
 
-    return routes
+@routes.delete("/jobs/{job}", responses=schemas.fails(404))
+def cancel_job(job: str, here: Here) -> schemas.JobEntry:
+    """Cancel a job; a running one leaves at its next step."""
+    return describe_job(here.queue.cancel(job), has_pictures=False)
+
+
+@routes.get("/jobs/{job}/report.html", response_class=HTMLResponse, responses=schemas.fails(404))
+def report(job: str, here: Here) -> HTMLResponse:
+    """Give the result as one self-contained page to keep."""
+    result = here.queue.get(job).result
+    if result is None:
+        raise Missing(f"job {job!r} has no result")
+    return HTMLResponse(build_page(result), headers=REPORT_HEADERS)
+
+
+@routes.post("/live", responses=schemas.fails(404, 422, 429))
+def look_at_camera(asked: schemas.LiveRequest, here: Here) -> schemas.LiveEntry:
+    """Answer a camera's last seconds; one clip at a time, whoever asks."""
+    if not here.turn.acquire(blocking=False):
+        raise QueueFull("another clip is being answered: send the next one a little later")
+    try:
+        model = choose_model(asked, here.catalogue)
+        if here.watcher is None or here.watcher.model is not model:
+            here.watcher = Watcher(model)
+        found = here.watcher.look(read_pictures(asked.frames), fps=asked.fps, name="camera")
+        return schemas.LiveEntry.model_validate(found.to_dict(top=3))
+    finally:
+        here.turn.release()
 
 
 def read_pictures(addresses: list[str]) -> Tensor:
@@ -358,12 +302,11 @@ def read_pictures(addresses: list[str]) -> Tensor:
     return torch.stack(pictures).permute(0, 3, 1, 2)
 
 
-def describe_job(job: Job, *, has_pictures: bool) -> JobEntry:
-    """Say how far a job is."""
-    entry = JobEntry(
-        job=job.id, state=job.state, doing=job.doing, progress=job.progress, error=job.error
-    )
-    if job.state == "done" and job.result is not None:
-        result = job.result if has_pictures else without_pictures(job.result)
-        return JobEntry.model_validate({**entry.model_dump(), "result": result})
+def describe_job(job: Job, *, has_pictures: bool) -> schemas.JobEntry:
+    """Say how far a job is, and what came out."""
+    entry = schemas.JobEntry.model_validate(job, from_attributes=True)
+    if entry.result is not None and not has_pictures:
+        entry.result.clip.frames = []
+        for site in (site for plan in entry.result.plans for site in plan.sites):
+            site.heat = site.gone = None
     return entry

@@ -6,20 +6,22 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tokenselect.measure.cost import Layer
+
 
 class Asked(BaseModel):
-    """What a client sends: unknown keys are refused."""
+    """The model and the plan that a client wants; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid")
+    model: str | None = Field(None, description="key from /api/models; the first if not given")
+    plan: str | None = Field(None, max_length=500, description="such as T0_0.6-S4_0.9 or dense")
+    method: str | None = Field(None, description="how to select, in place of the model's own")
 
 
 class JobRequest(Asked):
     """One clip of a video under one plan, and dense beside it."""
 
     video: str = Field(description="id of an upload, or sample:0 to sample:7")
-    model: str | None = Field(None, description="key from /api/models; the first if not given")
-    plan: str | None = Field(None, max_length=500, description="such as T0_0.6-S4_0.9 or dense")
-    method: str | None = Field(None, description="how to select, in place of the model's own")
     start: float = Field(0.0, ge=0, description="seconds into the video where the part begins")
     seconds: float | None = Field(None, gt=0, description="of the part; the clip is its middle")
     repeats: int = Field(3, ge=0, le=20, description="timed forwards; 0 for no timing")
@@ -30,9 +32,6 @@ class LiveRequest(Asked):
 
     frames: list[str] = Field(min_length=1, max_length=96, description="JPEG as data addresses")
     fps: float = Field(gt=0, le=240)
-    model: str | None = Field(None, description="key from /api/models; the first if not given")
-    plan: str | None = Field(None, max_length=500, description="such as T0_0.6-S4_0.9 or dense")
-    method: str | None = Field(None, description="how to select, in place of the model's own")
 
 
 class Message(BaseModel):
@@ -135,14 +134,6 @@ class LiveEntry(BaseModel):
     notes: list[str]
 
 
-class ShownLayer(BaseModel):
-    """Cost of a part of the model."""
-
-    name: str
-    gmacs: float
-    thw: list[int] = Field(description="frames, rows and columns of its tokens; may be empty")
-
-
 class ShownSite(BaseModel):
     """What one site kept, and why."""
 
@@ -170,7 +161,7 @@ class ShownPlan(BaseModel):
     spread: float | None = Field(description="of the milliseconds; null where there is one run")
     share: float = Field(description="of the pixels that reach the end")
     top: list[Guess]
-    layers: list[ShownLayer]
+    layers: list[Layer]
     sites: list[ShownSite]
 
 
@@ -202,7 +193,7 @@ class Story(BaseModel):
 class JobEntry(BaseModel):
     """How far a job is."""
 
-    job: str
+    job: str = Field(validation_alias="id")
     state: Literal["waiting", "running", "done", "failed", "cancelled"]
     doing: str
     progress: float = Field(description="0 to 1")

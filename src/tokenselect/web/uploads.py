@@ -34,11 +34,7 @@ class Upload:
 
 
 class UploadStore:
-    """Receives files into a folder that only this user can read, and deletes them.
-
-    Args:
-        limits: on size, length and number.
-    """
+    """Receives files into a folder that only this user can read, and deletes them."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -51,12 +47,9 @@ class UploadStore:
         self._lock = threading.Lock()
 
     async def receive(self, parts: AsyncIterator[bytes], *, name: str, size: int | None) -> Upload:
-        """Write a body to a file and open it; one that grows too large is deleted at once.
+        """Write the parts of a body to a file and open it; what grows too large is deleted at once.
 
-        Args:
-            parts: of the body, as they arrive.
-            name: of the file, for messages.
-            size: that the client announced.
+        The client announced `size`, and `name` is the file's there.
         """
         message = f"{name} is larger than {self.limits.max_mb:g} MB, the limit of this server"
         if size is not None and size > self.limits.max_bytes:

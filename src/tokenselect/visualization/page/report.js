@@ -197,9 +197,9 @@ function showStory(story, before = null) {
       const bars = make("td", { class: "bars" });
       if (before !== undefined) bars.append(make("div", { class: "bar dense", "--share": before / most }));
       bars.append(make("div", { class: "bar", "--share": layer.gmacs / most }));
-      const patches = layer.thw.length ? layer.thw.reduce((a, b) => a * b).toLocaleString("en") : "";
+      const patches = layer.thw?.reduce((a, b) => a * b).toLocaleString("en") ?? "";
       return make("tr", { class: before === undefined ? "site-row" : "" }, make("td", { text: layer.name }),
-        make("td", { text: shape(layer.thw) }), make("td", { text: patches }), make("td", { text: small(layer.gmacs) }),
+        make("td", { text: shape(layer.thw ?? []) }), make("td", { text: patches }), make("td", { text: small(layer.gmacs) }),
         make("td", { text: before === undefined ? "" : small(before) }), bars);
     });
     at("layers").replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows));

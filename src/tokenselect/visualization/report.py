@@ -5,6 +5,7 @@ import html
 import io
 import json
 import os
+from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor
 from tokenselect.data.transforms import resize
 from tokenselect.visualization.explanation import ClipStory, Explanation, PlanStory, SiteStory
 from tokenselect.visualization.painting import heat_colours
-from tokenselect.visualization.pictures import clip_rate, stretch
+from tokenselect.visualization.pictures import stretch
 from tokenselect.visualization.tracing import KeptPixels
 
 FRAME_WIDTH = 480  # at most, of a frame in the page
@@ -37,11 +38,11 @@ def story_of(explanation: Explanation, *, start: str | None = None) -> dict[str,
             "stride": list(clip.stride),
             "width": clip.view.source[1],
             "height": clip.view.source[0],
-            "rate": round(clip_rate(explanation), 3),
+            "rate": round(clip.rate, 3),
             "numbers": clip.numbers,
             "times": [round(time, 3) for time in clip.times],
             "view": shares(clip, torch.tensor([0, 0, *reversed(clip.view.size)])),
-            "frames": [encode_jpeg(frame) for frame in small_frames(clip)],
+            "frames": encode_frames(clip),
         },
         "plans": [_plan(explanation, plan) for plan in explanation.plans],
     }
@@ -59,30 +60,28 @@ def _plan(explanation: Explanation, plan: PlanStory) -> dict[str, Any]:
             {"label": explanation.class_names[number], "probability": probability}
             for number, probability in plan.top(TOP)
         ],
-        "layers": [
-            {"name": layer.name, "gmacs": layer.gmacs, "thw": list(layer.thw or [])}
-            for layer in plan.layers
-        ],
+        "layers": [{**asdict(one), "thw": one.thw and list(one.thw)} for one in plan.layers],
         "sites": [_site(explanation.clip, site) for site in plan.sites],
     }
 
 
 def _site(clip: ClipStory, site: SiteStory) -> dict[str, Any]:
-    frames = site.frame_scores
+    _, rows, columns = clip.stride
+    _, height, width = site.scores.shape  # whole cells: the last ones may reach beyond the view
     told: dict[str, Any] = {
         "text": site.text,
         "kind": site.kind,
         "block": site.block,
         "before": list(site.thw_before),
         "after": list(site.thw_after),
-        "scores": [None if bool(s.isnan()) else round(float(s), 4) for s in frames],
+        "scores": [None if s.isnan() else round(float(s), 4) for s in site.frame_scores],
         "boxes": boxes_of(clip, site.kept),
-        "grid": grid_place(clip, site.kept),
+        "grid": shares(clip, torch.tensor([0, 0, columns * width, rows * height])),
     }
     if site.kind == "S":
         colours = heat_colours(stretch(site.scores))  # (t, h, w, 3)
         told["heat"] = encode_sprite(colours, ~site.scores.isnan())
-    if not site.kept.are_boxes_full:
+    if not site.kept.are_full.all():
         cells = site.kept.cells[:: clip.stride[0]]
         told["gone"] = encode_sprite(torch.zeros(*cells.shape, 3), ~cells)
     return told
@@ -94,13 +93,6 @@ def boxes_of(clip: ClipStory, kept: KeptPixels) -> list[list[float] | None]:
     return [shares(clip, box) if is_kept else None for is_kept, box in pairs]
 
 
-def grid_place(clip: ClipStory, kept: KeptPixels) -> list[float]:
-    """Give the place of whole cells, of which the last may reach beyond the view."""
-    _, rows, columns = clip.stride
-    height, width = rows * (len(kept.rows) - 1), columns * (len(kept.columns) - 1)
-    return shares(clip, torch.tensor([0, 0, width, height]))
-
-
 def shares(clip: ClipStory, box: Tensor) -> list[float]:
     """Map a box of the model's input to shares of the video's sides: x0, y0, x1, y1."""
     height, width = clip.view.source
@@ -108,18 +100,13 @@ def shares(clip: ClipStory, box: Tensor) -> list[float]:
     return [round(value, 5) for value in (clip.view.to_source(box) / sides).tolist()]
 
 
-def small_frames(clip: ClipStory) -> Tensor:
-    """Shrink frames that are wider than the page shows them."""
-    height, width = clip.view.source
-    if width <= FRAME_WIDTH:
-        return clip.frames
-    return resize(clip.frames, (max(1, round(height * FRAME_WIDTH / width)), FRAME_WIDTH))
-
-
-def encode_jpeg(frame: Tensor) -> str:
-    """Turn a (3, h, w) uint8 frame into a data address."""
-    picture = Image.fromarray(frame.permute(1, 2, 0).contiguous().numpy())
-    return _encode(picture, "JPEG", quality=82)
+def encode_frames(clip: ClipStory) -> list[str]:
+    """Turn the frames into data addresses, no wider than the page shows them."""
+    (height, width), frames = clip.view.source, clip.frames
+    if width > FRAME_WIDTH:
+        frames = resize(frames, (max(1, round(height * FRAME_WIDTH / width)), FRAME_WIDTH))
+    pictures = map(Image.fromarray, frames.permute(0, 2, 3, 1).contiguous().numpy())
+    return [_encode(picture, "JPEG", quality=82) for picture in pictures]
 
 
 def encode_sprite(colours: Tensor, is_shown: Tensor) -> str:
@@ -142,8 +129,8 @@ def build_page(story: dict[str, Any]) -> str:
         read_part("page.html")
         .replace("{{title}}", html.escape(f"{story['clip']['name']} · {story['model']}"))
         .replace("{{sections}}", read_part("sections.html").rstrip())
-        .replace("{{style}}", read_part("style.css"))
-        .replace("{{script}}", read_part("script.js"))
+        .replace("{{style}}", read_part("report.css"))
+        .replace("{{script}}", read_part("report.js"))
         .replace("{{story}}", embed_json(story))
     )
 
@@ -157,8 +144,8 @@ def write_report(
 
 
 def read_part(name: str) -> str:
-    """Read a file of this folder, also from a zipped package."""
-    return (resources.files(__package__) / name).read_text(encoding="utf-8")
+    """Read a file of the page, also from a zipped package."""
+    return (resources.files(__package__) / "page" / name).read_text(encoding="utf-8")
 
 
 def embed_json(story: dict[str, Any]) -> str:
