@@ -7,6 +7,7 @@ page is written from all that are there.
 """
 
 import argparse
+import importlib
 import json
 import logging
 import os
@@ -35,6 +36,7 @@ START = time.monotonic()
 CHUNK = 250  # damaged videos on the disk at a time
 SHOWN = 200  # failures that a result lists
 ENDED = "each command ended at random moments, run again, and compared with an untouched run"
+LAZY = ("torch._dynamo", "torch.export", "torch._inductor", "matplotlib.pyplot", "pyarrow.parquet")
 EXTRAS = {"Ctrl+C": 5, "full disk": 5}  # one of so many for each kill
 
 
@@ -50,7 +52,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--plans", type=int, default=50_000)
     parser.add_argument("--requests", type=int, default=2_000)
     parser.add_argument("--parts", nargs="*", default=["videos", "settings", "requests", "kills"])
-    parser.add_argument("--commands", nargs="*", help="to kill; all if not given")
+    parser.add_argument(
+        "--commands", nargs="*", help="to kill, beside what was killed before; all if not given"
+    )
     return parser.parse_args()
 
 
@@ -92,7 +96,7 @@ def run_kills(bench: Bench, asked: argparse.Namespace, tally: Tally) -> str:
     for command in make_commands(bench.folder / "commands", bench.checkpoint):
         if asked.commands and command.name not in asked.commands:
             continue
-        for how in (*ENDS, "full disk"):
+        for how in (*ENDS, "full disk") if command.writes else ENDS:
             times = max(1, asked.kills // EXTRAS.get(how, 1))
             folder = bench.folder / "ends"
             end_command(command, folder, how=how, times=times, seed=asked.seed, tally=tally)
@@ -123,8 +127,21 @@ def say(text: str, tally: Tally) -> None:
 
 def keep(part: str, asked: argparse.Namespace, tally: Tally, tried: str) -> None:
     """Write what a part has found so far."""
-    result = summarize(part, asked, tally, tried)
-    (RESULTS / f"faults_{part}.json").write_text(json.dumps(result, indent=1) + "\n")
+    result, file = summarize(part, asked, tally, tried), RESULTS / f"faults_{part}.json"
+    if part == "kills" and asked.commands and file.exists():  # others were ended before
+        before = json.loads(file.read_text())
+        result["counts"] = {**before["counts"], **result["counts"]}
+        result["failures"] = [
+            *(old for old in before["failures"] if old["part"] not in counted(tally)),
+            *result["failures"],
+        ]
+        result["peak_mb"] = max(before["peak_mb"], result["peak_mb"])
+    file.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def counted(tally: Tally) -> set[str]:
+    """Name what a tally has cases of."""
+    return {outcome.part for outcome in tally.outcomes}
 
 
 def summarize(part: str, asked: argparse.Namespace, tally: Tally, tried: str) -> dict[str, object]:
@@ -159,6 +176,8 @@ def main() -> None:
     torch.set_num_threads(1)
     for command in COMMANDS.values():
         command.load()  # once, before all forks
+    for module in LAZY:
+        importlib.import_module(module)
     print(f"seed {asked.seed}", flush=True)
     failed = 0
     for part in asked.parts:

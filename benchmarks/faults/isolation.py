@@ -219,6 +219,8 @@ def run_forked(
     process = os.fork()
     if process == 0:
         _run_words(words, sender, prepare)
+    with contextlib.suppress(PermissionError):
+        os.setpgid(process, process)  # in both, so that it is done before a signal is sent
     os.close(sender)
     told, is_sent, ended = b"", False, (0, 0, None)
     while ended[0] == 0:
@@ -227,7 +229,7 @@ def run_forked(
             told += piece
         passed = time.monotonic() - start
         if after is not None and not is_sent and passed > after and ended[0] == 0:
-            os.killpg(process, by) if by == signal.SIGKILL else os.kill(process, by)
+            os.killpg(process, by)  # all of it, as a terminal does
             is_sent = True
         if passed > patience and ended[0] == 0:
             os.killpg(process, signal.SIGKILL)

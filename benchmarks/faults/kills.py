@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
+import torch
 import yaml
 
 from benchmarks.faults.isolation import Ended, Outcome, Tally, run_forked
@@ -37,12 +39,8 @@ RECIPE = {
     "threads": 1,
     "checkpoint_steps": 1,
 }
-NO_RESULT = (
-    "clips_per_second",
-    "minutes",
-    "command",
-    "milliseconds",
-)  # of a run, not of its result
+# of a run, not of its result
+NO_RESULT = ("clips_per_second", "minutes", "command", "milliseconds", "seconds_per_video")
 ENDS = {"killed": signal.SIGKILL, "Ctrl+C": signal.SIGINT}
 
 
@@ -54,11 +52,13 @@ class Command:
         name: of the command.
         words: gives its words for a folder; the same words go on with what is there.
         result: gives what the folder holds when it is done.
+        writes: it leaves files, and not only what it prints.
     """
 
     name: str
     words: Callable[[Path], Sequence[str]]
     result: Callable[[Path], object]
+    writes: bool = True
 
 
 def make_commands(folder: Path, checkpoint: Path) -> list[Command]:
@@ -79,26 +79,40 @@ def make_commands(folder: Path, checkpoint: Path) -> list[Command]:
     about = {"recipe": recipe_from_dict(RECIPE).to_dict()}
     dense = save_model(model, folder / "dense", class_names=CLASS_NAMES, metadata=about)
 
+    table = f"classify {videos} --checkpoint {checkpoint} --batch 2 --workers 0 --out"
     words = {
         "train": f"train {recipe} --runs {{0}} --data.cache {{0}}/cache --resume",
-        "classify": f"classify {videos} --out {{0}}/rows.csv --checkpoint {checkpoint} --batch 2",
-        "compare": f"compare {made} --methods stts-exact --seeds 1 --out {{0}} --repeats 0",
-        "teach": f"teach {dense} train --plan T0_0.5 --out {{0}}/taught --steps 3 --clips 6",
+        "classify": f"{table} {{0}}/rows.csv",
+        "classify-jsonl": f"{table} {{0}}/rows.jsonl",
+        "classify-parquet": f"{table} {{0}}/rows.parquet",
+        "compare": f"compare {made} --methods stts-exact --seeds 1 --out {{0}} --repeats 0 "
+        "--workers 0",
+        "teach": f"teach {dense} train --plan T0_0.5 --out {{0}}/taught --steps 3 --clips 6 "
+        "--workers 0",
+        "evaluate": f"evaluate {dense} synthetic --workers 0 --output {{0}}/figures.json "
+        "--predictions {0}/answers.csv --confusion {0}/confusion.png",
+        "visualize": f"visualize sample --checkpoint {dense} --repeats 0 --out {{0}}/report.html",
         "export": f"export {checkpoint} --out {{0}}/model.pt2 --format torch --repeats 0",
+        "headroom": f"headroom {dense} synthetic --keep 2 --choices 4 --workers 0",
+        "calibrate": f"calibrate --checkpoint {checkpoint} --target_gmacs 0.01 --repeats 0",
+        "data-check": f"data check {videos} --workers 0",
     }
     results: dict[str, Callable[[Path], object]] = {
         "train": partial(files_below, skips=("cache", "events.out", "train.log")),
-        "classify": read_table,
         "compare": read_comparison,
-        "export": lambda place: sorted(path.name for path in place.iterdir()),
+        "export": run_exported,
     }
-    takes_workers = ("classify", "compare", "teach")
+    printing = ("headroom", "calibrate", "data-check")
 
     def give(name: str, place: Path) -> list[str]:
-        given = words[name].format(place).split()
-        return [*given, "--workers", "0"] if name in takes_workers else given
+        return words[name].format(place).split()
 
-    return [Command(name, partial(give, name), results.get(name, files_below)) for name in words]
+    def result(name: str) -> Callable[[Path], object]:
+        return read_table if name.startswith("classify") else results.get(name, files_below)
+
+    return [
+        Command(name, partial(give, name), result(name), name not in printing) for name in words
+    ]
 
 
 def files_below(folder: Path, skips: Sequence[str] = ()) -> dict[str, str]:
@@ -110,9 +124,9 @@ def files_below(folder: Path, skips: Sequence[str] = ()) -> dict[str, str]:
             found[name] = str(path.readlink())
         elif path.is_file() and path.name[0] != "." and not any(skip in name for skip in skips):
             content = path.read_bytes()
-            if path.suffix == ".jsonl":
-                lines = map(json.loads, content.splitlines())
-                content = repr([without_times(line) for line in lines]).encode()
+            if path.suffix in (".json", ".jsonl"):
+                lines = content.splitlines() if path.suffix == ".jsonl" else [content]
+                content = repr([without_times(json.loads(line)) for line in lines]).encode()
             content = content.replace(str(folder).encode(), b"")
             found[name] = hashlib.sha256(content).hexdigest()[:16]
     return found
@@ -125,11 +139,25 @@ def without_times(value: Any) -> Any:
     return [without_times(item) for item in value] if isinstance(value, list) else value
 
 
-def read_table(folder: Path) -> list[list[Any]]:
+def read_table(folder: Path) -> list[Any]:
     """Give the rows of a table; nothing but it and its settings may be left."""
-    assert {path.suffix for path in folder.iterdir() if path.name[0] != "."} == {".csv", ".json"}
-    with (folder / "rows.csv").open(encoding="utf-8", newline="") as file:
+    files = {path.suffix: path for path in folder.iterdir() if path.name[0] != "."}
+    settings = files.pop(".json", None)
+    (ending, path), *others = files.items()
+    assert not others and (settings is None) == (ending == ".parquet"), sorted(folder.iterdir())
+    if ending == ".parquet":
+        return [list(row.values()) for row in pyarrow.parquet.read_table(path).to_pylist()]
+    with path.open(encoding="utf-8", newline="") as file:
+        if ending == ".jsonl":
+            return [list(json.loads(line).values()) for line in file]
         return [[to_number(cell) for cell in row] for row in csv.reader(file)]
+
+
+def run_exported(folder: Path) -> list[Any]:
+    """Give the names of the files, and what the exported model answers."""
+    (path,) = folder.iterdir()
+    answer = torch.export.load(path).module()(torch.zeros(1, 3, 4, 32, 32))
+    return [path.name, *answer.flatten().tolist()]
 
 
 def to_number(text: str) -> Any:
@@ -188,7 +216,10 @@ class Ends:
             if ended.code not in (0, 1):
                 raise RuntimeError(f"{self.command.name} does not run at all: {ended.told}")
         self.expected, self.seconds = self.command.result(place), ended.seconds
-        self.largest = max(path.stat().st_size for path in place.rglob("*") if path.is_file())
+        if not is_same(self.command.result(place.with_name("first")), self.expected):
+            raise RuntimeError(f"{self.command.name} gives another result each time")
+        sizes = [path.stat().st_size for path in place.rglob("*") if path.is_file()]
+        self.largest = max(sizes, default=1)
 
     def end_once(self, place: Path) -> str | None:
         """Begin or continue the command and end it; return how, or None if it was done before."""

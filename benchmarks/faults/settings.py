@@ -165,6 +165,8 @@ def recipe_cases(bench: Bench, numbers: range, *, seed: int) -> Iterator[Case]:
             path.write_text(yaml.safe_dump(values))
         else:
             how, values = damage_values(whole, draw)
+            if isinstance(values.setdefault("data", {}), dict):  # whose defaults train for hours
+                values["data"] = {**RECIPE["data"], **values["data"]}
             path.write_text(yaml.safe_dump(values), encoding="utf-8", errors="surrogatepass")
         words = ["train", str(path), "--runs", str(folder / f"runs-{number}")]
         call = lambda words=words: run_command(words)  # noqa: E731
