@@ -2,20 +2,28 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors import SafetensorError
 
-from benchmarks.faults.kills import RECIPE
+from benchmarks.faults.kills import DATA, RECIPE, SCHEDULE
 from benchmarks.faults.mutations import make_frames
 from tokenselect.checkpoints import load_model, save_model
+from tokenselect.checkpoints.files import EMBEDDED
 from tokenselect.cli.classify import find_files
 from tokenselect.cli.main import main
+from tokenselect.comparison.lines import Line
+from tokenselect.comparison.planning import Comparison, plan_trials
 from tokenselect.data import write_video
+from tokenselect.data.synthetic import CLASS_NAMES
 from tokenselect.inference.rows import Row, classify_videos
 from tokenselect.locking import holding
 from tokenselect.models import create_model
+from tokenselect.training.recipe import recipe_from_dict
+from tokenselect.training.run import train
+from tokenselect.weights import load_weights
 
 
 def test_a_run_that_another_process_trains_is_refused_with_who_it_is(tmp_path, capsys):
@@ -26,6 +34,75 @@ def test_a_run_that_another_process_trains_is_refused_with_who_it_is(tmp_path, c
     assert ended.value.code == 2
     assert f"run is being written by process {os.getpid()}" in capsys.readouterr().err
     assert not (tmp_path / "runs" / "run").exists()
+
+
+def test_weights_of_other_classes_lend_no_classifier(tmp_path):
+    model = create_model("mvit_mini", num_classes=3, frames=4, size=32)
+    file = save_model(model, tmp_path, class_names=["up", "down", "left"])
+    for names, is_new in ((["up", "left", "down"], True), (["up", "down", "left"], False)):
+        fresh = create_model("mvit_mini", num_classes=3, frames=4, size=32)
+        loaded = load_weights(fresh, file, class_names=names)
+        assert (loaded.initial == ["classifier.bias", "classifier.weight"]) == is_new
+        assert torch.equal(fresh.classifier.weight, model.classifier.weight) != is_new
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_start_of_other_classes_is_not_tested_as_it_is(tmp_path, trains):
+    model = create_model("mvit_mini", num_classes=8, frames=8, size=32)
+    wanted = {
+        "folder": tmp_path,
+        "recipe": recipe_from_dict(RECIPE),
+        "lines": [Line("T0_0.5", "uniform")],
+        "seeds": [0],
+        "is_trained": trains,
+    }
+    own = save_model(model, tmp_path / "own", class_names=CLASS_NAMES)
+    other = save_model(model, tmp_path / "other", class_names=CLASS_NAMES[::-1])
+    for file, is_other in ((own, False), (other, True)):
+        cells = plan_trials(Comparison(dense=str(file), **wanted))[1]
+        refused = {title for (title, _), trial in cells.items() if trial.refusal}
+        assert refused == (
+            {"start", *([] if trains else ["T0_0.5.uniform"])} if is_other else set()
+        )
+
+
+@pytest.mark.parametrize("count", [7, 9])
+def test_another_number_of_classes_than_the_videos_have_is_refused(tmp_path, capsys, count):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(json.dumps({**RECIPE, "data": {**DATA, "num_classes": count}}))
+    with pytest.raises(SystemExit):
+        main(["train", str(recipe), "--runs", str(tmp_path / "runs")])
+    assert f"data.num_classes is {count}, and the training videos have 8" in capsys.readouterr().err
+
+
+def test_a_run_goes_on_when_the_weights_that_it_began_from_are_gone(tmp_path):
+    model = create_model("mvit_mini", num_classes=8, frames=8, size=32)
+    weights = save_model(model, tmp_path / "dense", class_names=CLASS_NAMES)
+    brief = {**RECIPE, "schedule": {**SCHEDULE, "epochs": 1}, "runs": str(tmp_path)}
+    recipe = recipe_from_dict({**brief, "model": {"weights": str(weights)}})
+    train(recipe)
+    weights.unlink()
+    longer = replace(recipe, schedule=replace(recipe.schedule, epochs=2))
+    assert "top1" in train(longer, resume=True)
+
+
+@pytest.mark.parametrize("command", ["classify", "evaluate", "headroom", "teach"])
+def test_the_packaged_model_answers_no_real_video(tmp_path, capsys, command):
+    video = tmp_path / "videos" / CLASS_NAMES[0] / "0.mp4"
+    video.parent.mkdir(parents=True)
+    write_video(video, make_frames(9, 32, 40), fps=10)
+    out = tmp_path / "rows.csv"
+    folder, model = str(video.parents[1]), str(EMBEDDED)
+    words = {
+        "classify": [folder, "--checkpoint", model, "--out", str(out)],
+        "evaluate": [model, folder],
+        "headroom": [model, folder, "--keep", "2"],
+        "teach": [model, folder, "--plan", "T0_0.5", "--out", str(tmp_path / "taught")],
+    }
+    with pytest.raises(SystemExit):
+        main([command, *words[command], "--workers", "0"])
+    told = out.read_text() if command == "classify" else capsys.readouterr().err
+    assert f"{video} is no synthetic action, and this model knows eight" in told
 
 
 def test_a_list_of_videos_may_hold_any_names(tmp_path):

@@ -25,7 +25,7 @@ def build_on_paper(recipe: Recipe) -> torch.nn.Module:
     with torch.device("meta"):
         built, _ = build_model(
             replace(recipe.model, weights=None),
-            num_classes=recipe.data.num_classes or 8,
+            class_names=[str(n) for n in range(recipe.data.num_classes or 8)],
             frames=recipe.data.frames,
             size=recipe.data.size,
         )

@@ -15,6 +15,7 @@ from tokenselect.data import parse_views
 from tokenselect.data.frame_folder import walk_videos
 from tokenselect.data.labels import read_text_lines
 from tokenselect.inference.bulk import Reading, on_ray, on_this_machine
+from tokenselect.inference.predict import knows_synthetic
 from tokenselect.inference.rows import classify_videos
 
 
@@ -50,7 +51,8 @@ def classify(
         raise ValueError(f"batch must be at least 1 and workers 0, got {batch} and {workers}")
     files = find_files(videos)
     loaded = options.load(videos, **({"device": "cpu"} if ray else {}))
-    reading = Reading(info_of(loaded).clip_rule, clips, crops, window, step)
+    rule, is_synthetic = info_of(loaded).clip_rule, knows_synthetic(loaded)
+    reading = Reading(rule, clips, crops, window, step, is_synthetic)
     how: dict[str, Any] = {"reading": reading, "batch": batch}
     if engine.runtime != "torch":
         how["open_run"] = engine.pick(loaded, batch=batch)

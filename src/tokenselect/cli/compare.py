@@ -176,6 +176,7 @@ def show_comparison(found: ComparisonResult, *, title: str) -> None:
         before = row.plan
     console.print(table)
     console.print(describe_clips(found.rows), highlight=False)
-    for warning in found.warnings:
+    refused = [f"{row.plan} {row.name}: {row.refusal}" for row in found.rows if row.refusal]
+    for warning in [*refused, *found.warnings]:
         console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)
     console.print("written: " + ", ".join(map(str, found.files)), highlight=False)

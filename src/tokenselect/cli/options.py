@@ -94,6 +94,7 @@ class ClipOptions:
 
     def find(self, model: nn.Module, dataset: str, *, views: str = "1x1") -> ClipSet:
         """Find the clips that a name or a path stands for, cut and labelled as in training."""
+        from tokenselect.inference.predict import check_known
         from tokenselect.training.build import recipe_of
         from tokenselect.training.data import PARTS, build_test_set
         from tokenselect.training.sections import PartRecipe
@@ -115,7 +116,9 @@ class ClipOptions:
         if self.where is not None:
             part = replace(part, where=self.where)
         data = replace(data, **{name: part})
-        return build_test_set(data, name, views=views, class_names=names)
+        clips = build_test_set(data, name, views=views, class_names=names)
+        check_known(model, (sample.path for sample in getattr(clips.dataset, "samples", ())))
+        return clips
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,8 @@ from torch import nn
 
 from tokenselect.comparison.lines import DENSE, ORACLE, START, Line
 from tokenselect.comparison.trials import Trial
-from tokenselect.data.synthetic import SPLITS, SyntheticActions
+from tokenselect.data.labels import shorten
+from tokenselect.data.synthetic import CLASS_NAMES, SPLITS, SyntheticActions
 from tokenselect.measure.cost import count_macs
 from tokenselect.models import create_model
 from tokenselect.selectors.build import has_parameters, has_scorer
@@ -29,6 +30,7 @@ from tokenselect.training.recipe import (
     recipe_from_dict,
 )
 from tokenselect.weights.files import find_checkpoint
+from tokenselect.weights.load import HEAD
 
 
 def mark_recipe(recipe: Recipe) -> tuple[list[str], str | None]:
@@ -49,7 +51,7 @@ def mark_model(model: ModelRecipe, frames: int, size: int) -> tuple[list[str], s
     marks = [digest([shapes_of(dense), count_macs(dense, 1, 3, frames, size, size).total])]
     try:
         with torch.device("meta"):
-            built, _ = build_model(model, num_classes=2, frames=frames, size=size)
+            built, _ = build_model(model, class_names="ab", frames=frames, size=size)
     except ValueError as error:
         return [*marks, "none"], str(error)
     return [*marks, digest(shapes_of(built))], None
@@ -160,7 +162,19 @@ def dense_trial(wanted: Comparison, seed: int) -> Trial:
     path = wanted.dense.format(seed=seed)
     values["model"] |= {"plan": DENSE, "weights": path}
     weights = hashlib.sha256(find_checkpoint(path).read_bytes()).hexdigest()
-    return finish_trial(wanted, values, "start", DENSE, weights=weights, is_trained=False)
+    trial = finish_trial(wanted, values, "start", DENSE, weights=weights, is_trained=False)
+    return replace(trial, refusal=trial.refusal or doubt_classes(recipe_from_dict(values)))
+
+
+def doubt_classes(recipe: Recipe) -> str | None:
+    """Say why starting weights cannot be tested as they are: they tell other classes apart."""
+    data, is_drawn = recipe.data, recipe.data.source == "synthetic"
+    names = CLASS_NAMES if is_drawn else read_part(data, "train").class_names
+    shape = {"frames": data.frames, "size": data.size}
+    loaded = build_model(recipe.model, class_names=names, **shape)[1]
+    if loaded is None or not any(name.startswith(HEAD) for name in loaded.initial):
+        return None
+    return f"{recipe.model.weights} has no classifier of the classes {shorten(names)}"
 
 
 def line_trial(wanted: Comparison, line: Line, seed: int, start: Trial) -> Trial:
@@ -183,6 +197,8 @@ def line_trial(wanted: Comparison, line: Line, seed: int, start: Trial) -> Trial
     title = ".".join(part for part in (plan, line.method, line.variant, f"s{seed}") if part)
     how = {"is_trained": wanted.is_trained, "is_oracle": line.method == ORACLE}
     trial = finish_trial(wanted, values, title, line.plan, weights=start.key, **how)
+    if not wanted.is_trained and trial.refusal is None:
+        trial = replace(trial, refusal=start.refusal)
     return replace(trial, needs=start.key)
 
 

@@ -92,10 +92,9 @@ def prepare_test(trial: Trial, plan: str) -> tuple[nn.Module, ClipSet]:
         model = load_model(recipe.folder / "last", plan=plan)
     else:
         torch.manual_seed(recipe.seed)
-        num_classes = recipe.data.num_classes or len(clips.class_names)
         shape = {"frames": recipe.data.frames, "size": recipe.data.size}
         asked = replace(recipe.model, plan=plan)
-        model, _ = build_model(asked, num_classes=num_classes, **shape)
+        model, _ = build_model(asked, class_names=clips.class_names, **shape)
     if trial.is_oracle:
         guide_model(model)
         clips = guide_clips(clips)
@@ -127,7 +126,7 @@ def measure_model(
     counter, _ = count_answers(
         model.to(device),
         clips.batches(BATCH, workers=data.workers),
-        num_classes=data.num_classes or len(clips.class_names),
+        num_classes=len(clips.class_names),
         device=device,
         on_batch=mark,
     )

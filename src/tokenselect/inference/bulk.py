@@ -15,8 +15,9 @@ from tokenselect.checkpoints import info_of
 from tokenselect.data import VideoError, open_video
 from tokenselect.data.clips import ClipRule
 from tokenselect.data.labels import fold
+from tokenselect.data.synthetic import looks_synthetic
 from tokenselect.extras import require
-from tokenselect.inference.predict import Moment, Timeline, split_windows
+from tokenselect.inference.predict import DOUBT, Moment, Timeline, split_windows
 from tokenselect.inference.rows import Row, printable
 from tokenselect.measure.accuracy import Runner, score_views
 
@@ -35,6 +36,7 @@ class Reading:
     crops: int = 1  # of each clip
     window: float = 10.0  # seconds of a window of a long video; 0 takes any video as one
     step: float | None = None  # seconds from window to window; None for half a window
+    is_synthetic: bool = False  # the model knows synthetic actions alone
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ def read_windows(video: str, reading: Reading) -> Iterator[Window]:
                 crops = reading.rule.read_crops(
                     source, start=span[0], stop=span[1], clips=reading.clips, crops=reading.crops
                 )
+                if reading.is_synthetic and not looks_synthetic(crops[0]):
+                    raise VideoError(video, DOUBT)
                 start, last = (float(source.times[frame]) for frame in (span[0], span[1] - 1))
                 yield Window(video, span == spans[-1], start, last + 1 / source.fps, crops)
     except EXPECTED as error:

@@ -1,7 +1,7 @@
 """What is in videos, window by window, and what that costs with selection and without."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tokenselect.checkpoints import info_of, plan_of, with_plan
-from tokenselect.data import FrameSource, VideoError
+from tokenselect.data import FrameSource, VideoError, open_video
 from tokenselect.data.sources import FoundVideo
 from tokenselect.data.synthetic import looks_synthetic
 from tokenselect.measure.accuracy import Runner, score_views
@@ -92,15 +92,34 @@ def split_windows(source: FrameSource, *, seconds: float, step: float | None = N
     return [(start, start + length) for start in starts]
 
 
+DOUBT = (
+    "is no synthetic action, and this model knows eight of those and nothing else: give the "
+    "--checkpoint of a model that was trained on such videos, or --model with --weights"
+)
+
+
+def knows_synthetic(model: nn.Module) -> bool:
+    """Tell whether a model was trained on synthetic actions alone."""
+    data = dict(info_of(model).metadata.get("recipe") or {}).get("data", {})
+    return data.get("source") == "synthetic"
+
+
 def find_doubt(model: nn.Module, frames: Tensor) -> str | None:
     """Say why a model cannot know what (t, 3, h, w) uint8 frames show, if that is certain."""
-    data = dict(info_of(model).metadata.get("recipe") or {}).get("data", {})
-    if data.get("source") != "synthetic" or looks_synthetic(frames):
-        return None
-    return (
-        "is no synthetic action, and this model knows eight of those and nothing else: give the "
-        "--checkpoint of a model that was trained on such videos, or --model with --weights"
-    )
+    return DOUBT if knows_synthetic(model) and not looks_synthetic(frames) else None
+
+
+def check_known(model: nn.Module, videos: Iterable[str]) -> None:
+    """Refuse videos of a kind that the model cannot know; the first that can be read tells."""
+    for video in videos if knows_synthetic(model) else ():
+        try:
+            with closing(open_video(video)) as source:
+                frames = info_of(model).clip_rule.read_crops(source)[0]
+        except VideoError:
+            continue
+        if doubt := find_doubt(model, frames):
+            raise VideoError(video, doubt)
+        return
 
 
 @torch.inference_mode()

@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tokenselect.checkpoints.model import describe_model, info_of
 from tokenselect.data import mix_clips
+from tokenselect.data.labels import shorten
 from tokenselect.insertion import insert_selectors, selectors_of
 from tokenselect.models import create_model, find_weights
 from tokenselect.plan import SELECTORS
@@ -40,11 +41,11 @@ logger = logging.getLogger(__name__)
 
 
 def build_model(
-    model: ModelRecipe, *, num_classes: int, frames: int, size: int
+    model: ModelRecipe, *, class_names: Sequence[str], frames: int, size: int
 ) -> tuple[nn.Module, LoadedWeights | None]:
     """Build a model with its selectors and its starting weights; tell what was loaded into it."""
     with blaming("model.name, data.frames, data.size"):
-        built = create_model(model.name, num_classes=num_classes, frames=frames, size=size)
+        built = create_model(model.name, num_classes=len(class_names), frames=frames, size=size)
     with blaming("model.plan, model.method, model.scorer"):
         insert_selectors(
             built,
@@ -56,7 +57,8 @@ def build_model(
     if model.weights is None:
         return built, None
     with blaming("model.weights"):
-        return built, load_weights(built, find_weights(model.name, model.weights))
+        file = find_weights(model.name, model.weights)
+        return built, load_weights(built, file, class_names=class_names)
 
 
 def can_be_taught(model: ModelRecipe, loaded: LoadedWeights | None) -> bool:
@@ -172,10 +174,16 @@ def build_trainer(
         **place,
     )
     own = {"batch_size": order.part_size, "workers": data.workers}  # of this process
-    num_classes = data.num_classes or len(clips.class_names)
+    class_names = list(clips.class_names)
+    if data.num_classes not in (None, len(class_names)):
+        raise ValueError(
+            f"data.num_classes is {data.num_classes}, and the training videos have "
+            f"{len(class_names)} classes ({shorten(class_names)}): leave it out, or name the other "
+            "classes in data.class_names"
+        )
     torch.manual_seed(recipe.seed)  # the same start in every process
-    shape = {"num_classes": num_classes, "frames": data.frames, "size": data.size}
-    model, loaded = build_model(recipe.model, **shape)
+    start = recipe.model if is_new else replace(recipe.model, weights=None)
+    model, loaded = build_model(start, class_names=class_names, frames=data.frames, size=data.size)
     model.to(device)
     if is_new and can_be_taught(recipe.model, loaded):
         teach_at_start(
@@ -188,7 +196,7 @@ def build_trainer(
     return Trainer(
         folder=recipe.folder,
         learner=build_learner(
-            recipe, processes, model, num_classes=num_classes, steps_per_epoch=steps
+            recipe, processes, model, num_classes=len(class_names), steps_per_epoch=steps
         ),
         clips=clips,
         loader=build_loader(clips, order, workers=data.workers, pin_memory=device.type == "cuda"),
@@ -198,8 +206,8 @@ def build_trainer(
         metadata={
             "model": describe_model(model),
             "recipe": recipe.to_dict(),
-            "num_classes": num_classes,
-            "class_names": list(clips.class_names),
+            "num_classes": len(class_names),
+            "class_names": class_names,
         },
         checkpoint_seconds=60 * recipe.checkpoint_minutes,
         checkpoint_steps=recipe.checkpoint_steps,

@@ -1,9 +1,10 @@
 """Weights from a file or a state dict into a model."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -34,24 +35,31 @@ class LoadedWeights:
 
 
 def load_weights(
-    model: nn.Module, source: str | Path | Mapping[str, Tensor], *, title: str | None = None
+    model: nn.Module,
+    source: str | Path | Mapping[str, Tensor],
+    *,
+    title: str | None = None,
+    class_names: Sequence[str] | None = None,
 ) -> LoadedWeights:
     """Load weights of ours or of another framework into one of our models, in place.
 
     The framework is told from the names and shapes in it (`tokenselect.weights.formats.LAYOUTS`).
     Tables of positions and relative biases are interpolated to the model's size. A classifier of
-    another number of classes, and selectors that the weights do not have, stay as they are; both
-    are told to the log. Anything else that does not fit is an error.
+    other classes, and selectors that the weights do not have, stay as they are; both are told to
+    the log. Anything else that does not fit is an error.
 
     Args:
         model: dense or with selectors; on any device.
         source: a file, a folder as `find_checkpoint` takes it, or a state dict.
         title: what messages call the weights, if not by their file.
+        class_names: of the model. Weights that name other ones, or the same in another order, are
+            of other classes.
     """
+    metadata: Mapping[str, Any] = {}
     if isinstance(source, Mapping):
         title, state = title or "the state dict", unwrap(source)
     else:
-        title, state = title or str(source), read_weights(source)[0]
+        title, (state, metadata) = title or str(source), read_weights(source)
     try:
         layout, given, resized = convert(state, model)
     except ValueError as error:
@@ -59,6 +67,8 @@ def load_weights(
     own = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     unused = sorted(name for name in given if name not in own and _may_lack(name, own))
     left_out = {*unused, *_other_classes(given, own)}
+    if differ_in_names(metadata.get("class_names"), class_names):
+        left_out |= {name for name in given if name.startswith(HEAD)}
     given = {name: value for name, value in given.items() if name not in left_out}
     initial = sorted(name for name in own if name not in given and _may_lack(name, given))
     _check(f"{title} ({layout})", given, own, set(initial))
@@ -76,6 +86,13 @@ def _may_lack(name: str, others: Mapping[str, object]) -> bool:
         return False
     site = ".".join(name.split(".")[:2]) + "."
     return not any(other.startswith(site) for other in others)
+
+
+def differ_in_names(theirs: Sequence[str] | None, ours: Sequence[str] | None) -> bool:
+    """Tell whether names that say what the classes are differ; bare numbers do not say it."""
+    if not theirs or not ours or any(all(map(str.isdecimal, names)) for names in (theirs, ours)):
+        return False
+    return list(theirs) != list(ours)
 
 
 def _other_classes(given: Mapping[str, Tensor], own: Mapping[str, Shape]) -> list[str]:
