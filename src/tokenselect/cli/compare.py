@@ -22,7 +22,7 @@ from tokenselect.comparison.lines import (
     read_lines,
 )
 from tokenselect.comparison.planning import Comparison, change
-from tokenselect.comparison.table import column_names, describe_clips, row_texts
+from tokenselect.comparison.table import column_names, describe_tested, row_texts
 from tokenselect.comparison.trials import Trial
 from tokenselect.training.recipe import Recipe, read_recipe, recipe_from_dict
 
@@ -175,7 +175,7 @@ def show_comparison(found: ComparisonResult, *, title: str) -> None:
         table.add_row(*row_texts(row, columns))
         before = row.plan
     console.print(table)
-    console.print(describe_clips(found.rows), highlight=False)
+    console.print(describe_tested(found.rows), highlight=False)
     refused = [f"{row.plan} {row.name}: {row.refusal}" for row in found.rows if row.refusal]
     for warning in [*refused, *found.warnings]:
         console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)

@@ -17,8 +17,8 @@ from tokenselect.comparison.table import (
     find_noise,
     find_warnings,
     summarize_cells,
+    write_html,
     write_markdown,
-    write_page,
 )
 from tokenselect.comparison.trials import Trial, prepare_test, run_trials, write_json
 from tokenselect.measure.cost import measure_latency
@@ -74,7 +74,7 @@ def run_comparison(
         files.remove(figure)
     else:
         draw_figure(rows, figure, title=title)
-    page.write_text(write_page(rows, **told, figure=figure if figure in files else None))
+    page.write_text(write_html(rows, **told, figure=figure if figure in files else None))
     return ComparisonResult(rows, warnings, files)
 
 

@@ -21,7 +21,7 @@ from tokenselect.ops.pick import pick_rows, region_patches
 from tokenselect.ops.topk_hard import hard_topk
 from tokenselect.selectors import Selector
 from tokenselect.selectors.scoring import Scoring
-from tokenselect.training.build import Changes
+from tokenselect.training.build import RunChanges
 from tokenselect.training.data import ClipSet
 
 
@@ -60,11 +60,7 @@ class Guide:
 
 
 class OracleScoring(Scoring):
-    """Scores by the truth; what a site keeps of the truth is what the next site sees.
-
-    Args:
-        guide: of the model.
-    """
+    """Scores by the truth; what a site keeps of the truth is what the next site sees."""
 
     def __init__(self, guide: Guide) -> None:
         super().__init__()
@@ -75,13 +71,11 @@ class OracleScoring(Scoring):
         mask = self.guide.on(grid)
         informative = mask.amax(dim=(2, 3))  # (b, t)
         places = torch.arange(grid.thw[0], device=mask.device, dtype=mask.dtype)
-        middle = (informative * places).sum(1, keepdim=True) / informative.sum(
-            1, keepdim=True
-        ).clamp_min(1)
+        count = informative.sum(1, keepdim=True).clamp_min(1)
+        middle = (informative * places).sum(1, keepdim=True) / count
         scores = 2 * informative - (places - middle).abs() / grid.thw[0]
-        self.guide.mask = pick_rows(mask.flatten(2), hard_topk(scores, keep)).unflatten(
-            2, grid.thw[1:]
-        )
+        kept = pick_rows(mask.flatten(2), hard_topk(scores, keep))
+        self.guide.mask = kept.unflatten(2, grid.thw[1:])
         return scores
 
     def score_map(self, grid: TokenGrid) -> Tensor:
@@ -128,4 +122,4 @@ def guide_clips(clips: ClipSet) -> ClipSet:
     return replace(clips, dataset=guided)
 
 
-GUIDED = Changes(model=guide_model, clips=guide_clips)
+GUIDED = RunChanges(model=guide_model, clips=guide_clips)

@@ -1,6 +1,5 @@
 """From what is compared to trials, each with a key that tells all that its result depends on."""
 
-import copy
 import functools
 import hashlib
 import json
@@ -22,26 +21,10 @@ from tokenselect.selectors.build import has_parameters, has_scorer
 from tokenselect.training.build import build_model
 from tokenselect.training.data import PARTS, read_part
 from tokenselect.training.learner import ANY
-from tokenselect.training.recipe import (
-    RENAMED,
-    DataRecipe,
-    ModelRecipe,
-    Recipe,
-    recipe_from_dict,
-)
+from tokenselect.training.recipe import RENAMED_KEYS, Recipe, recipe_from_dict
+from tokenselect.training.sections import DataRecipe, ModelRecipe
 from tokenselect.weights.files import find_checkpoint
 from tokenselect.weights.load import HEAD
-
-
-def mark_recipe(recipe: Recipe) -> tuple[list[str], str | None]:
-    """Tell a recipe's backbone, selectors and clips from others of the same names.
-
-    Returns:
-        Their marks, and why the method cannot be at a site of the plan, if it cannot.
-    """
-    model = replace(recipe.model, weights=None, budgets=tuple(recipe.model.budgets))
-    marks, refusal = mark_model(model, recipe.data.frames, recipe.data.size)
-    return [*marks, mark_clips(recipe.data)], refusal
 
 
 @functools.cache
@@ -204,15 +187,14 @@ def line_trial(wanted: Comparison, line: Line, seed: int, start: Trial) -> Trial
 
 def placed(wanted: Comparison, recipe: Recipe) -> dict[str, Any]:
     """Give a recipe's plain values with what no result depends on set for a cell."""
-    values = copy.deepcopy(recipe.to_dict())
-    values |= {"runs": str(wanted.folder / "runs"), "threads": wanted.threads}
+    values = recipe.to_dict() | {"runs": str(wanted.folder / "runs"), "threads": wanted.threads}
     values["data"]["workers"] = 0  # one process a cell
     return values
 
 
 def change(values: dict[str, Any], key: str, value: Any) -> None:
     """Set a key with dots in nested values."""
-    *folders, name = RENAMED.get(key, key).split(".")
+    *folders, name = RENAMED_KEYS.get(key, key).split(".")
     place = values
     for folder in folders:
         place = place.get(folder)  # type: ignore[assignment]
@@ -226,7 +208,7 @@ def change(values: dict[str, Any], key: str, value: Any) -> None:
 def first_values(recipe: Recipe) -> dict[str, Any]:
     """Give a recipe's values as version 0.1 wrote them, so that finished cells keep their keys."""
     values = drop_new(recipe.to_dict())
-    for old, new in RENAMED.items():
+    for old, new in RENAMED_KEYS.items():
         (section, before), (_, after) = old.split("."), new.split(".")
         values[section][before] = values[section].pop(after)
     return values
@@ -258,7 +240,9 @@ def finish_trial(
     content["model"] = {**content["model"], "weights": weights or content["model"]["weights"]}
     if not has_scorer(recipe.model.method) or recipe.model.plan == DENSE:
         content["model"]["scorer"] = "paper"  # nothing depends on it
-    marks, refusal = mark_recipe(recipe)
+    model = replace(recipe.model, weights=None, budgets=tuple(recipe.model.budgets))
+    marks, refusal = mark_model(model, recipe.data.frames, recipe.data.size)
+    marks = [*marks, mark_clips(recipe.data)]  # tell what has the same name from before
     key = digest([VERSION, marks, content, is_trained, is_oracle, wanted.views])[:12]
     name = f"{title}-{key}".replace("=", "")
     return Trial(

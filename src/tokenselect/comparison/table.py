@@ -156,13 +156,13 @@ def find_noise(rows: Sequence[ComparisonRow]) -> list[str]:
     return [f"noisy: the ms of {', '.join(noisy)} cannot be told apart from the dense model's"]
 
 
-COLUMNS = ("plan", "method", "top-1 %", "GMACs", "ms", "recall %")
+FIRST_COLUMNS = ("plan", "method", "top-1 %", "GMACs", "ms", "recall %")
 
 
 def column_names(rows: Sequence[ComparisonRow]) -> list[str]:
     """Name the columns: one more for each rival that is in the table."""
     met = [method for method in RIVALS if any(method in row.against for row in rows)]
-    return [*COLUMNS, *(f"− {method}" for method in met)]
+    return [*FIRST_COLUMNS, *(f"− {method}" for method in met)]
 
 
 def row_texts(row: ComparisonRow, columns: Sequence[str]) -> list[str]:
@@ -174,7 +174,7 @@ def row_texts(row: ComparisonRow, columns: Sequence[str]) -> list[str]:
         "–" if math.isnan(row.gmacs) else f"{row.gmacs:.4g}",
         "–" if row.milliseconds is None else str(row.milliseconds),
         ", ".join(f"{site} {100 * share:.0f}" for site, share in row.recall.items()) or "–",
-        *(describe_lead(row.against.get(name[2:])) for name in columns[len(COLUMNS) :]),
+        *(describe_lead(row.against.get(name[2:])) for name in columns[len(FIRST_COLUMNS) :]),
     ]
 
 
@@ -195,7 +195,7 @@ def describe_lead(paired: Paired | None) -> str:
     return f"{100 * paired.difference:+.1f} ± {half:.1f} (p {paired.p:.1g})"
 
 
-def describe_clips(rows: Sequence[ComparisonRow]) -> str:
+def describe_tested(rows: Sequence[ComparisonRow]) -> str:
     """Say what was tested, and how many clips were not."""
     seeds = sorted({seed for row in rows for seed in row.seeds})
     texts = [text for row in rows for text in row.answers]
@@ -222,7 +222,7 @@ def write_markdown(
     columns = column_names(rows)
     table = [columns, ["---"] * len(columns), *(row_texts(row, columns) for row in rows)]
     lines = [f"# {title}", "", f"`{command}`", "", *(f"| {' | '.join(row)} |" for row in table)]
-    lines += ["", describe_clips(rows)]
+    lines += ["", describe_tested(rows)]
     for heading, texts in {"Warnings": warnings, **list_gaps(rows)}.items():
         if texts:
             lines += ["", f"{heading}:", "", *(f"- {text}" for text in texts)]
@@ -282,7 +282,7 @@ NOTES = (
 )
 
 
-def write_page(
+def write_html(
     rows: Sequence[ComparisonRow],
     *,
     title: str,
@@ -302,7 +302,7 @@ def write_page(
         cells = "".join(f"<td>{escape(text)}</td>" for text in row_texts(row, columns))
         parts.append(f"<tr{' class=plan' if row.plan != before else ''}>{cells}</tr>")
         before = row.plan
-    parts.append(f"</table><p>{escape(describe_clips(rows))} {escape(NOTES)}</p>")
+    parts.append(f"</table><p>{escape(describe_tested(rows))} {escape(NOTES)}</p>")
     gaps = [f"{heading}: {text}" for heading, found in list_gaps(rows).items() for text in found]
     parts += [f'<p class="warning">{escape(text)}</p>' for text in (*warnings, *gaps)]
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'

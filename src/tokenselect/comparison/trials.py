@@ -107,11 +107,7 @@ def measure_model(
 ) -> dict[str, Any]:
     """Test a model on all clips; those without a label are skipped, as in `tokenselect evaluate`.
 
-    Args:
-        model: in evaluation mode.
-        clips: to test on, in a fixed order. A clip whose video cannot be read has no label.
-        data: shapes of the clips, and how many processes load them.
-        is_guided: the clips carry the truth in a further channel.
+    A clip whose video cannot be read has no label; guided clips carry the truth, too.
 
     Returns:
         top1 and top5 of the labelled clips, `correct` (one character per clip: 1, 0 or `SKIPPED`),
@@ -135,7 +131,9 @@ def measure_model(
         raise ValueError(f"none of the {skipped} test clips has a label and can be read")
     accuracy = counter.result()
     channels = 4 if is_guided else 3
-    has_recall = isinstance(clips.dataset, SyntheticActions) and drops_tokens(model)
+    kinds = {type(selector) for selector in (selectors_of(model) or {}).values()}
+    drops = bool(kinds) and not kinds & {FrameMerger, TokenMerger}  # which keep a bit of all
+    has_recall = drops and isinstance(clips.dataset, SyntheticActions)
     return {
         "top1": accuracy.top1,
         "top5": accuracy.top5,
@@ -144,13 +142,6 @@ def measure_model(
         "gmacs": count_macs(model, 1, channels, data.frames, data.size, data.size).gmacs,
         "recall": measure_recall(model, clips.dataset) if has_recall else {},  # type: ignore[arg-type]
     }
-
-
-def drops_tokens(model: nn.Module) -> bool:
-    """Tell whether a model keeps some tokens and not others; merging keeps a bit of all."""
-    selectors = selectors_of(model)
-    mergers = (FrameMerger, TokenMerger)
-    return selectors is not None and not any(isinstance(s, mergers) for s in selectors.values())
 
 
 def write_json(path: str | Path, values: object) -> None:
@@ -171,14 +162,7 @@ def run_trials(
 ) -> dict[str, str]:
     """Run all trials that are not done; one that fails stops only those that need it.
 
-    Args:
-        trials: those that others need among them.
-        folder: for logs.
-        workers: processes at a time; 0 runs all in this one.
-        on_done: gets each trial when it ends, and what went wrong, if anything.
-
-    Returns:
-        Key to error of those that failed.
+    `folder` is for logs; the others are those of `run_comparison`. Gives the errors by key.
     """
     errors: dict[str, str] = {}
     done = {trial.key for trial in trials if trial.is_done}

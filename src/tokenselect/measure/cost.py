@@ -19,15 +19,12 @@ from tokenselect.plan import SELECTORS, THW
 
 @dataclass(frozen=True)
 class MacCount:
-    """Multiply-adds of one forward.
+    """Multiply-adds of one forward."""
 
-    Attributes:
-        total: of the whole model.
-        by_module: of every called module by its name ("blocks.0.mlp"), children included.
-    """
-
-    total: int
-    by_module: dict[str, int]
+    total: int  # of the whole model
+    by_module: dict[
+        str, int
+    ]  # by name ("blocks.0.mlp"), for modules that are called, with children
 
     @property
     def gmacs(self) -> float:
@@ -36,11 +33,9 @@ class MacCount:
 
 
 def count_macs(model: nn.Module, *shape: int) -> MacCount:
-    """Count the multiply-adds of one evaluation forward.
+    """Count the multiply-adds of one evaluation forward, of a copy of the model without values.
 
-    Args:
-        model: left as it is; a copy without values is run.
-        shape: of the input, batch first.
+    `shape` is that of the input, batch first.
     """
     parameters = {
         id(p): nn.Parameter(p.to("meta"), requires_grad=p.requires_grad) for p in model.parameters()
@@ -121,6 +116,8 @@ def measure_latency(
         for name, task in tasks.items():
             start = time.perf_counter()
             task()
+            for device in range(torch.accelerator.device_count()):
+                torch.accelerator.synchronize(device)  # it returns before it has finished
             if turn >= warmup:
                 seconds[name].append(time.perf_counter() - start)
     return {name: Timing(values) for name, values in seconds.items()}
@@ -138,10 +135,7 @@ class Layer:
 def layer_costs(model: nn.Module, grids: list[THW], shape: tuple[int, ...]) -> list[Layer]:
     """Split the multiply-adds of a forward: embedding and head, then sites and blocks in order.
 
-    Args:
-        model: with or without selectors.
-        grids: that entered each block.
-        shape: of the input.
+    `grids` entered each block; `shape` is that of the input.
     """
     counted = count_macs(model, *shape)
     blocks = adapter_of(model).blocks(model)
@@ -164,15 +158,6 @@ def time_forwards(
 ) -> dict[str, Timing]:
     """Time one clip through each model, in turns: milliseconds by name."""
     with torch.inference_mode():
-        tasks = {name: partial(_forward, model, clip) for name, model in models.items()}
+        tasks = {name: partial(model, clip) for name, model in models.items()}
         seconds = measure_latency(tasks, repeats=repeats)
     return {name: value.scaled(1e3) for name, value in seconds.items()}
-
-
-def _forward(model: Callable[[Tensor], Tensor], clip: Tensor) -> None:
-    """Run to the end: an accelerator returns before it has finished."""
-    model(clip)
-    if clip.device.type == "cuda":
-        torch.cuda.synchronize(clip.device)
-    elif clip.device.type == "mps":
-        torch.mps.synchronize()

@@ -103,8 +103,13 @@ def measure_headroom(
                 own = model(clips).argmax(dim=1)
                 insert_selectors(model, plan, method="uniform")
                 tried = tried or list_choices(model, clips, plan.sites[0], choices, seed)
-                logits = try_choices(model, clips, plan.sites[0], tried)  # (b, choices, classes)
+                selector = cast(Selector, selectors_of(model)[plan.sites[0].label])  # type: ignore[index]
+                found = []
+                for choice in tried:
+                    selector.scoring = Chosen(choice)
+                    found.append(model(clips))
             remove_selectors(model)
+            logits = torch.stack(found, dim=1)  # (b, choices, classes)
             dense.append(own == labels)
             answers.append(logits.argmax(dim=2) == labels[:, None])
             targets = own[:, None].expand(-1, len(tried))
@@ -141,18 +146,6 @@ def list_choices(
     return list(drawn)
 
 
-def try_choices(model: nn.Module, clips: Tensor, site: Site, tried: Sequence[Choice]) -> Tensor:
-    """Answer clips with every choice: (b, choices, classes)."""
-    selectors = selectors_of(model)
-    assert selectors is not None
-    selector = cast(Selector, selectors[site.label])
-    found = []
-    for choice in tried:
-        selector.scoring = Chosen(choice)
-        found.append(model(clips))
-    return torch.stack(found, dim=1)
-
-
 class Chosen(Scoring):
     """Keeps given frames, or a given anchor, whatever the clip."""
 
@@ -183,26 +176,22 @@ def sum_up(
     `answers` (clips, choices) and `dense` (clips,) say what was right; `losses` (clips, choices)
     say how far an answer is from the dense model's.
     """
-    answers, losses, dense = answers.cpu(), losses.cpu(), dense.cpu()
+    answers, losses, dense = answers.float().cpu(), losses.cpu(), dense.float().cpu()
     clips = torch.arange(len(answers))
     halves = [losses[half::2].mean(dim=0).argmin() for half in (0, 1) if len(losses) > half]
     fixed = torch.stack([halves[(number + 1) % len(halves)] for number in clips.tolist()])
-    uniform, best = answers[:, 0], answers[clips, fixed]
-    chosen = answers[clips, losses.argmin(dim=1)]
+    of_each = (answers[:, 0], answers[clips, fixed], answers[clips, losses.argmin(dim=1)])
+    uniform, best, chosen = (["".join(str(int(right)) for right in own)] for own in of_each)
     return Headroom(
         site=site,
         num_clips=len(answers),
         num_choices=len(tried),
-        dense=float(dense.float().mean()),
-        uniform=float(uniform.float().mean()),
-        random=float(answers.float().mean()),
-        fixed=float(best.float().mean()),
+        dense=float(dense.mean()),
+        uniform=float(of_each[0].mean()),
+        random=float(answers.mean()),
+        fixed=float(of_each[1].mean()),
         best=tried[int(losses.mean(dim=0).argmin())],
-        chosen=float(chosen.float().mean()),
-        fixed_gain=compare_answers([_as_text(best)], [_as_text(uniform)]),
-        chosen_gain=compare_answers([_as_text(chosen)], [_as_text(uniform)]),
+        chosen=float(of_each[2].mean()),
+        fixed_gain=compare_answers(best, uniform),
+        chosen_gain=compare_answers(chosen, uniform),
     )
-
-
-def _as_text(answers: Tensor) -> str:
-    return "".join(str(int(right)) for right in answers)

@@ -11,15 +11,10 @@ from tokenselect.insertion import record_selections
 
 @dataclass(frozen=True)
 class TokenTruth:
-    """What matters, on the grid of token frames.
+    """What matters, on the grid of token frames."""
 
-    Attributes:
-        frames: (b, t) bool, the token frames that hold an informative frame.
-        boxes: (b, t, 4) x0, y0, x1, y1 as shares of the picture's sides, around what matters in
-            those frames; zeros in the others.
-    """
-
-    frames: Tensor
+    frames: Tensor  # (b, t) bool, those that hold an informative frame
+    # (b, t, 4) x0, y0, x1, y1 around what matters in them, as shares of the picture's sides; else 0
     boxes: Tensor
 
 
@@ -34,8 +29,7 @@ def tokenize_truth(
         size: height and width of the video.
         stride: frames of a token frame (2 in MViT and Video Swin).
     """
-    height, width = size
-    shares = boxes / torch.tensor([width, height, width, height], dtype=boxes.dtype)
+    shares = boxes / torch.tensor([*size[::-1], *size[::-1]], dtype=boxes.dtype)
     grouped_frames = frames.unflatten(1, (-1, stride))  # (b, t, stride)
     grouped = shares.unflatten(1, (-1, stride))  # (b, t, stride, 4)
     is_blank = ~grouped_frames[..., None]
@@ -47,14 +41,9 @@ def tokenize_truth(
 
 
 def frame_recall(kept: Tensor, truth: TokenTruth) -> Tensor:
-    """Give the share of informative token frames that were kept.
+    """Give the share of informative token frames among the kept ones, (b, k) indices: (b,).
 
-    Args:
-        kept: (b, k) indices of the kept token frames, of the first `t`.
-        truth: (b, t).
-
-    Returns:
-        (b,) shares; chance is k / t.
+    Chance is k / t.
     """
     return truth.frames.gather(1, kept).sum(dim=1) / truth.frames.sum(dim=1)
 
@@ -96,12 +85,7 @@ def region_coverage(
 def measure_recall(
     model: nn.Module, clips: SyntheticActions, *, batch_size: int = 32
 ) -> dict[str, float]:
-    """Run a model over clips and compare what each site keeps with what matters.
-
-    Args:
-        model: with selectors, in evaluation mode.
-        clips: with their truth.
-        batch_size: clips of a forward pass.
+    """Run a model with selectors, in evaluation mode, and compare what sites keep with the truth.
 
     Returns:
         Site to its mean: for frames ("T0") the share of informative token frames that are still

@@ -26,7 +26,7 @@ from tokenselect.training.data import (
     ignore_interrupts,
     read_part,
 )
-from tokenselect.training.distributed import Processes, spread, unwrap
+from tokenselect.training.distributed import Processes, bare_model, spread
 from tokenselect.training.learner import ANY, Budgets, Learner, WeightAverage
 from tokenselect.training.loop import Trainer
 from tokenselect.training.optimizer import LrSchedule, SigmaSchedule, build_optimizer
@@ -84,7 +84,7 @@ def recipe_of(model: nn.Module) -> Recipe:
 
 
 @dataclass(frozen=True)
-class Changes:
+class RunChanges:
     """What a caller changes of a run that no recipe can say."""
 
     model: Callable[[nn.Module], object]  # changes it in place, after its weights are loaded
@@ -118,7 +118,7 @@ def build_learner(
     return Learner(
         model=model,
         optimizer=build_optimizer(
-            unwrap(model),
+            bare_model(model),
             weight_decay=schedule.weight_decay,
             backbone_factor=schedule.backbone_factor,
         ),
@@ -156,7 +156,7 @@ def build_trainer(
     processes: Processes,
     *,
     is_new: bool = True,
-    changes: Changes | None = None,
+    changes: RunChanges | None = None,
 ) -> Trainer:
     """Build a run, ready to resume or, if it `is_new`, to start: its selectors may be taught."""
     data, schedule, device = recipe.data, recipe.schedule, processes.device

@@ -75,7 +75,7 @@ def spread(model: nn.Module, processes: Processes, strategy: Strategy) -> nn.Mod
     return DistributedDataParallel(model, find_unused_parameters=selectors_of(model) is not None)
 
 
-def unwrap(model: nn.Module) -> nn.Module:
+def bare_model(model: nn.Module) -> nn.Module:
     """Give the model that `spread` wrapped."""
     return model.module if isinstance(model, DistributedDataParallel) else model
 

@@ -23,9 +23,9 @@ from tokenselect.insertion import set_plan, set_sigma
 from tokenselect.measure.accuracy import count_answers
 from tokenselect.plan import SelectionPlan, Site
 from tokenselect.training.data import seed_step
-from tokenselect.training.distributed import Processes, sum_over_processes, unwrap
+from tokenselect.training.distributed import Processes, bare_model, sum_over_processes
 from tokenselect.training.optimizer import LrSchedule, SigmaSchedule, set_lr
-from tokenselect.training.step import Batch, Precision, StepReport, train_step
+from tokenselect.training.step import Part, Precision, StepReport, train_step
 
 
 class WeightAverage:
@@ -126,19 +126,19 @@ class Learner:
     sigmas: SigmaSchedule | None = None
     budgets: Budgets | None = None  # plans to draw from at each step, or None where the plan stays
     # blends clips and their labels (`mix_clips`); None leaves them as they are
-    mix: Callable[..., Batch] | None = None
+    mix: Callable[..., Part] | None = None
     clip_norm: float | None = 1.0  # largest norm of the gradient; None clips nothing
     average: WeightAverage | None = None  # running average of the weights, or None
     seed: int = 0  # of the run
 
-    def learn(self, parts: Sequence[Batch], step: int) -> StepReport:
+    def learn(self, parts: Sequence[Part], step: int) -> StepReport:
         """Take step `step`, counted from 0, on this process's parts of a batch."""
         seed_step(self.seed, step, self.processes.rank)
         set_lr(self.optimizer, self.lrs.at(step))
         if self.sigmas is not None:
             set_sigma(self.model, self.sigmas.at(step))
         if self.budgets is not None:
-            set_plan(unwrap(self.model), self.budgets.at(self.seed, step))
+            set_plan(bare_model(self.model), self.budgets.at(self.seed, step))
         self.model.train()
         report = train_step(
             self.model,
@@ -151,7 +151,7 @@ class Learner:
             self.average.update(self.model, step)
         return report
 
-    def prepare(self, clips: Tensor, targets: Tensor) -> Batch:
+    def prepare(self, clips: Tensor, targets: Tensor) -> Part:
         """Move a part to the device and blend its clips."""
         device = self.precision.device
         clips, targets = clips.to(device, non_blocking=True), targets.to(device, non_blocking=True)
@@ -160,9 +160,9 @@ class Learner:
         drawn = int(torch.randint(2**62, ()))  # follows from the step's seed
         return self.mix(clips, targets, generator=seeded_generator(drawn))
 
-    def validate(self, batches: Iterable[Batch], *, num_classes: int) -> dict[str, float]:
+    def validate(self, batches: Iterable[Part], *, num_classes: int) -> dict[str, float]:
         """Test the weights that `weights` gives; each process brings its share of the batches."""
-        model = unwrap(self.model)
+        model = bare_model(self.model)
         if self.budgets is not None:
             set_plan(model, self.budgets.plans[0])
         with self.averaged():
@@ -211,7 +211,7 @@ class Learner:
 
     def find_non_finite(self) -> str | None:
         """Name a parameter that holds NaN or an infinity, if there is one."""
-        for name, parameter in unwrap(self.model).named_parameters():
+        for name, parameter in bare_model(self.model).named_parameters():
             values = parameter.detach()
             values = values.to_local() if hasattr(values, "to_local") else values  # sharded models
             if not bool(values.isfinite().all()):

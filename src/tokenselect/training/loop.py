@@ -28,7 +28,7 @@ from tokenselect.training.data import ClipSet, EpochOrder
 from tokenselect.training.distributed import main_process_says, wait_for_all
 from tokenselect.training.learner import Learner
 from tokenselect.training.report import RunReport, write_duration
-from tokenselect.training.step import Batch, NonFiniteError
+from tokenselect.training.step import NonFiniteError, Part
 
 ADVICE = (
     "Try a lower --schedule.lr, a longer --schedule.warmup_epochs, a smaller "
@@ -278,7 +278,7 @@ class Interruption:
             signal.signal(number, handler)
 
 
-def grouped(parts: Iterable[Batch], size: int) -> Iterator[list[Batch]]:
+def grouped(parts: Iterable[Part], size: int) -> Iterator[list[Part]]:
     """Join every `size` parts that come one after the other."""
     iterator = iter(parts)
     while group := list(islice(iterator, size)):

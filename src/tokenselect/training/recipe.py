@@ -30,7 +30,7 @@ from tokenselect.training.sections import (
 
 logger = logging.getLogger(__name__)
 
-RENAMED = {  # keys of version 0.1, which are still read
+RENAMED_KEYS = {  # keys of version 0.1, which are still read
     "schedule.rate": "schedule.lr",
     "schedule.warmup_start": "schedule.warmup_lr",
     "schedule.end_rate": "schedule.min_lr",
@@ -203,7 +203,7 @@ def rename_keys(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[s
     """Give keys of version 0.1 their names of today; list those that there were."""
     found = copy.deepcopy(dict(values))
     renamed = []
-    for old, new in RENAMED.items():
+    for old, new in RENAMED_KEYS.items():
         (section, before), (_, after) = old.split("."), new.split(".")
         if isinstance(found.get(section), dict) and before in found[section]:
             found[section][after] = found[section].pop(before)
@@ -214,7 +214,7 @@ def rename_keys(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[tuple[s
 def rename_option(word: str) -> str:
     """Give an option of version 0.1, `--schedule.rate`, its name of today."""
     name, equals, value = word.partition("=")
-    new = RENAMED.get(name.removeprefix("--"))
+    new = RENAMED_KEYS.get(name.removeprefix("--"))
     if new is None or not name.startswith("--"):
         return word
     logger.warning("%s is called --%s now", name, new)

@@ -10,7 +10,7 @@ import yaml
 
 from tokenselect.locking import holding
 from tokenselect.threads import set_threads
-from tokenselect.training.build import Changes, build_trainer, lr_schedule
+from tokenselect.training.build import RunChanges, build_trainer, lr_schedule
 from tokenselect.training.checkpoint import Checkpoint, find_newest, list_checkpoints
 from tokenselect.training.distributed import Processes, joined_processes, wait_for_all
 from tokenselect.training.loop import Trainer
@@ -30,7 +30,7 @@ FREE = (  # what no weights depend on, or only the first ones
 
 
 def train(
-    recipe: Recipe, *, resume: bool = False, changes: Changes | None = None
+    recipe: Recipe, *, resume: bool = False, changes: RunChanges | None = None
 ) -> dict[str, float]:
     """Train a model as the recipe says; checkpoints and metrics go to `runs/NAME/`.
 

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from tokenselect.ops.topk_hard import NonFiniteScoresError
 from tokenselect.training.distributed import sum_over_processes, synchronizing
 
-Batch = tuple[Tensor, Tensor]
+Part = tuple[Tensor, Tensor]  # clips and targets of one part of a batch
 
 
 class NonFiniteError(ValueError):
@@ -54,7 +54,7 @@ def count_correct(logits: Tensor, targets: Tensor) -> Tensor:
 
 def train_step(
     model: nn.Module,
-    parts: Sequence[Batch],
+    parts: Sequence[Part],
     optimizer: Optimizer,
     *,
     precision: Precision,
