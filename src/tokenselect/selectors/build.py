@@ -95,8 +95,13 @@ def build_selector(
     """
     _check_names(site, method, scorer)
     is_loose = is_sequence and site.kind == "S" and not tokenwise
-    if method in ("merge", *CLIP_WIDE) and site.kind == "S" and not is_loose:
-        _check_structure(site, method, tokenwise)
+    needs_loose = method == "merge" or (method in CLIP_WIDE and not tokenwise)
+    if site.kind == "S" and needs_loose and not is_loose:
+        raise ValueError(
+            f"method {method!r} takes tokens out of a frame one by one, got site {site} of a "
+            "backbone whose blocks need a grid (pooling, windows): there it goes along time only, "
+            "at T sites"
+        )
     if method == "merge":
         return FrameMerger(site) if site.kind == "T" else TokenMerger(site)
     scoring = _build_scoring(site, method, channels=channels, scorer=scorer, thw=thw)
@@ -108,11 +113,9 @@ def build_selector(
         relaxation = PerturbedTopK(sigma=sigma, method=smoothing, num_samples=num_samples)
     elif method == "gumbel":
         relaxation = GumbelTopK()
-    if site.kind == "T":
-        return FrameSelector(site, scoring=scoring, relaxation=relaxation)
-    if tokenwise:
-        return TokenSelector(site, scoring=scoring, relaxation=relaxation)
-    return RegionSelector(site, scoring=scoring, relaxation=relaxation, stride=stride)
+    whole = FrameSelector if site.kind == "T" else RegionSelector
+    kind = TokenSelector if tokenwise and site.kind == "S" else whole
+    return kind(site, scoring=scoring, relaxation=relaxation, stride=stride)
 
 
 def has_parameters(method: str) -> bool:
@@ -143,16 +146,6 @@ def _check_names(site: Site, method: str, scorer: str) -> None:
         )
 
 
-def _check_structure(site: Site, method: str, tokenwise: bool) -> None:
-    """Refuse the methods on loose tokens where the frames must stay frames."""
-    if method in CLIP_WIDE and tokenwise:
-        return
-    raise ValueError(
-        f"method {method!r} takes tokens out of a frame one by one, got site {site} of a backbone "
-        "whose blocks need a grid (pooling, windows): there it goes along time only, at T sites"
-    )
-
-
 def _build_scoring(
     site: Site, method: str, *, channels: int, scorer: str, thw: THW | None
 ) -> Scoring:
@@ -172,6 +165,5 @@ def _build_scoring(
         width = 2 * channels if site.kind == "T" else channels  # frames: average ‖ maximum
         kind = ReleasedScoring if scorer == "released" else FromUniformScoring
         return kind(ReleasedScorer(width))
-    if scorer == "anchor-features":
-        return AnchorFeatureScoring(Scorer(channels))
-    return LearnedScoring(Scorer(channels))
+    paper = AnchorFeatureScoring if scorer == "anchor-features" else LearnedScoring
+    return paper(Scorer(channels))

@@ -57,8 +57,9 @@ class Scorer(nn.Module):
 
     def forward(self, candidates: Tensor) -> Tensor:
         """Map (..., l, c) candidates to (..., l) scores."""
-        features = _with_mean(self.local(candidates))
-        return self.score(self.activation(features)).squeeze(-1)
+        local = self.local(candidates)
+        mean = local.mean(dim=-2, keepdim=True).expand_as(local)
+        return self.score(self.activation(torch.cat([local, mean], dim=-1))).squeeze(-1)
 
 
 class ReleasedScorer(nn.Module):
@@ -81,12 +82,6 @@ class ReleasedScorer(nn.Module):
         local, shared = self.embed(candidates).chunk(2, dim=-1)
         mean = shared.mean(dim=-2, keepdim=True).expand_as(shared)
         return self.score(torch.cat([local, mean], dim=-1)).squeeze(-1)
-
-
-def _with_mean(features: Tensor) -> Tensor:
-    """Append the mean of all candidates to each: (..., l, c) to (..., l, 2c)."""
-    mean = features.mean(dim=-2, keepdim=True)
-    return torch.cat([features, mean.expand_as(features)], dim=-1)
 
 
 class Scoring(nn.Module):

@@ -53,14 +53,26 @@ def in_clip(indices: Tensor, size: int) -> Tensor:
 
 
 class Selector(nn.Module):
-    """Keeps part of a `TokenGrid`: hard in evaluation, through the relaxation while training."""
+    """Keeps part of a `TokenGrid`: hard in evaluation, through the relaxation while training.
+
+    Args:
+        site: where, and how much to keep.
+        scoring: says what matters; None where tokens are merged instead.
+        relaxation: stands in for the hard choice while training, if anything does.
+        stride: rows and columns between candidate regions; None for half the free room.
+    """
 
     def __init__(
-        self, site: Site, *, scoring: Scoring, relaxation: Relaxation | None = None
+        self,
+        site: Site,
+        *,
+        scoring: Scoring | None = None,
+        relaxation: Relaxation | None = None,
+        stride: Pair | None = None,
     ) -> None:
         super().__init__()
-        self.site = site
-        self.scoring = scoring
+        self.site, self.stride = site, stride
+        self.scoring = scoring or Scoring()
         self.relaxation = relaxation
         self.recorders: list[Callable[[Selection], None]] = []
 
@@ -71,12 +83,7 @@ class Selector(nn.Module):
         return self.relaxation(scores, k)
 
     def record(
-        self,
-        grid: TokenGrid,
-        scores: Tensor,
-        indices: Tensor,
-        *,
-        corners: Tensor | None = None,
+        self, grid: TokenGrid, scores: Tensor, indices: Tensor, *, corners: Tensor | None = None
     ) -> None:
         """Tell the recorders what was kept."""
         if not self.recorders:
@@ -123,17 +130,6 @@ def blend_frames(frames: Tensor, indicator: Tensor) -> Tensor:
 
 class RegionSelector(Selector):
     """Keeps the best-scoring rectangle of each frame, the same size in all."""
-
-    def __init__(
-        self,
-        site: Site,
-        *,
-        scoring: Scoring,
-        relaxation: Relaxation | None = None,
-        stride: Pair | None = None,
-    ) -> None:
-        super().__init__(site, scoring=scoring, relaxation=relaxation)
-        self.stride = stride
 
     def forward(self, grid: TokenGrid) -> TokenGrid:
         """Cut the best region out of each frame."""
@@ -204,15 +200,13 @@ class FrameMerger(Selector):
     backbones that pool or cut windows. What is recorded as kept is the middle frame of each run.
     """
 
-    def __init__(self, site: Site) -> None:
-        super().__init__(site, scoring=Scoring())
-
     def forward(self, grid: TokenGrid) -> TokenGrid:
         """Merge frames."""
         t, h, w = grid.thw
         keep = self.site.frames_kept(t)
         shares = group_frames(grid.patches.flatten(2), keep)  # (b, k, t)
-        indices = middle_frames(shares)  # (b, k)
+        places = torch.arange(t, device=shares.device, dtype=shares.dtype)
+        indices = (shares @ places).floor().long()  # (b, k), the middle of each run
         self.record(grid, shares.amax(dim=1).float(), indices)
         if keep == t:
             return grid
@@ -229,9 +223,6 @@ class TokenMerger(Selector):
     another.
     """
 
-    def __init__(self, site: Site) -> None:
-        super().__init__(site, scoring=Scoring())
-
     def forward(self, grid: TokenGrid) -> TokenGrid:
         """Merge tokens."""
         t, h, w = grid.thw
@@ -244,9 +235,3 @@ class TokenMerger(Selector):
             return grid
         smaller = grid.with_patches(merged.unflatten(1, (t, *side)))
         return smaller.placed_by(grid, places)
-
-
-def middle_frames(shares: Tensor) -> Tensor:
-    """Give the frame in the middle of each run: (b, k, t) shares to (b, k) indices."""
-    places = torch.arange(shares.shape[2], device=shares.device, dtype=shares.dtype)
-    return (shares @ places).floor().long()
