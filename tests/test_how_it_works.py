@@ -23,3 +23,23 @@ def test_every_place_it_names_is_there():
     ]
     assert len(places) > 15
     assert [p for p in missing if p != "baselines.py"] == []
+
+
+def walks() -> list[list[tuple[str, list[str]]]]:
+    """Read the tables of both walks: the file and the names of each row."""
+    parts = re.split(r"^### .* way through .*$", PAGE.read_text(), flags=re.MULTILINE)[1:]
+    rows = [re.findall(r"^\| `([\w/]+\.py)` \| (.*?):", part, re.MULTILINE) for part in parts]
+    return [[(file, re.findall(r"`(\w+)`", names)) for file, names in walk] for walk in rows]
+
+
+def test_every_step_of_a_walk_is_called_from_a_row_above():
+    source = PAGE.parents[1] / "src" / "tokenselect"
+    assert [len(walk) for walk in walks()] == [8, 9]
+    for walk in walks():
+        above = ""
+        for file, names in walk:
+            text = (source / file).read_text()
+            for name in names:
+                assert re.search(rf"(def|class) {name}\b", text), f"{file} has no {name}"
+                assert not above or re.search(rf"\b{name}\b", above), f"nothing calls {name}"
+            above += text
