@@ -24,6 +24,7 @@ ROWS: list[set[str]] = [
 ROW_OF = {unit: row for row, units in enumerate(ROWS) for unit in units}
 FORBIDDEN = {"torchvision", "timm", "transformers", "pytorchvideo"}  # hosts, never dependencies
 MAX_LINES = 400  # of a file: one whole idea
+TWICE = {"Batch", "Block", "from_torchvision", "logger"}  # names that mean the same in every file
 MAX_FILES, MAX_TOTAL = 190, 24_500
 
 
@@ -91,3 +92,25 @@ def test_the_package_stays_small():
     lengths = [len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")]
     assert len(lengths) <= MAX_FILES
     assert sum(lengths) <= MAX_TOTAL
+
+
+def defined_names(tree: ast.Module) -> set[str]:
+    """List the public functions, classes and values that a file defines at its top level."""
+    names: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {n.id for target in targets for n in ast.walk(target) if hasattr(n, "id")}
+    return {name for name in names if not name.startswith("_")}
+
+
+def test_a_name_means_one_thing_in_the_whole_package():
+    places: dict[str, list[str]] = {}
+    for path in sources():
+        for name in defined_names(ast.parse(path.read_text())):
+            places.setdefault(name, []).append(str(path.relative_to(PACKAGE)))
+    twice = {name: files for name, files in places.items() if len(files) > 1}
+    assert {name: files for name, files in twice.items() if name not in TWICE} == {}
+    assert twice.keys() >= TWICE

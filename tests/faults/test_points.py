@@ -12,7 +12,7 @@ from benchmarks.faults.kills import DATA, RECIPE, SCHEDULE
 from benchmarks.faults.mutations import make_frames
 from tokenselect.checkpoints import load_model, save_model
 from tokenselect.checkpoints.files import EMBEDDED
-from tokenselect.cli.classify import find_files
+from tokenselect.cli.classify import list_files
 from tokenselect.cli.main import main
 from tokenselect.comparison.lines import Line
 from tokenselect.comparison.planning import Comparison, plan_trials
@@ -108,7 +108,7 @@ def test_the_packaged_model_answers_no_real_video(tmp_path, capsys, command):
 def test_a_list_of_videos_may_hold_any_names(tmp_path):
     listed = tmp_path / "list.txt"
     listed.write_bytes("one\u2028two.mp4\r\n\n".encode() + b"\xff.mp4\n")
-    assert find_files([str(listed)]) == ["one\u2028two.mp4", os.fsdecode(b"\xff.mp4")]
+    assert list_files([str(listed)]) == ["one\u2028two.mp4", os.fsdecode(b"\xff.mp4")]
 
 
 def test_a_model_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path, monkeypatch):

@@ -66,18 +66,18 @@ def _qwen(name: str, model: str, tower: str) -> Family:
     return _hugging_face(QwenVLAdapter, name, *classes, versions="5.22")
 
 
-TORCHVISION, VIT = "torchvision.models.video", "timm.models.vision_transformer"
+TORCHVISION_VIDEO, VIT = "torchvision.models.video", "timm.models.vision_transformer"
 # fmt: off
 FAMILIES = (
     Family(OwnAdapter, "tokenselect.backbones.mvit.model", ("MViT",)),
     Family(OwnAdapter, "tokenselect.backbones.video_swin.model", ("VideoSwin",)),
     Family(
-        TorchvisionMViTAdapter, f"{TORCHVISION}.mvit", ("MViT",),
-        (f"{TORCHVISION}.mvit_v1_b", f"{TORCHVISION}.mvit_v2_s"), "torchvision 0.28"
+        TorchvisionMViTAdapter, f"{TORCHVISION_VIDEO}.mvit", ("MViT",),
+        (f"{TORCHVISION_VIDEO}.mvit_v1_b", f"{TORCHVISION_VIDEO}.mvit_v2_s"), "torchvision 0.28"
     ),
     Family(
-        TorchvisionSwinAdapter, f"{TORCHVISION}.swin_transformer", ("SwinTransformer3d",),
-        tuple(f"{TORCHVISION}.swin3d_{size}" for size in "tsb"), "torchvision 0.28"
+        TorchvisionSwinAdapter, f"{TORCHVISION_VIDEO}.swin_transformer", ("SwinTransformer3d",),
+        tuple(f"{TORCHVISION_VIDEO}.swin3d_{size}" for size in "tsb"), "torchvision 0.28"
     ),
     _classifier(VideoMAEAdapter, "videomae", "VideoMAE", "4.57, 5"),
     _classifier(TimesformerAdapter, "timesformer", "Timesformer", "4.57, 5"),

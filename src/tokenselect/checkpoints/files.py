@@ -13,7 +13,7 @@ from tokenselect.checkpoints.hosts import load_host, save_host, write_tensors
 from tokenselect.checkpoints.model import (
     ModelInfo,
     Plan,
-    Size,
+    Sides,
     describe_model,
     info_of,
     number_classes,
@@ -43,7 +43,7 @@ def load_model(
     method: str | None = None,
     weights: str | Path | None = None,
     class_names: str | Path | Sequence[str] | None = None,
-    size: Size | None = None,
+    size: Sides | None = None,
     device: str | torch.device = "cpu",
     host: nn.Module | None = None,
 ) -> nn.Module:
@@ -88,7 +88,7 @@ def load_model(
 
 
 def _load_checkpoint(
-    source: str | Path, *, plan: Plan, method: str | None, size: Size | None
+    source: str | Path, *, plan: Plan, method: str | None, size: Sides | None
 ) -> nn.Module:
     """Build the model of a checkpoint from what its file says about it."""
     is_word = isinstance(source, str) and source.isidentifier() and not Path(source).exists()
@@ -126,7 +126,7 @@ def _build_described(
     metadata: dict[str, Any],
     described: Mapping[str, Any],
     method: str | None,
-    size: Size | None,
+    size: Sides | None,
 ) -> tuple[nn.Module, ModelInfo]:
     """Build the dense model that a file describes, fill it, and say what belongs to it."""
     count, names = described["num_classes"], metadata.pop("class_names", None) or []
@@ -164,7 +164,7 @@ def _read_selection(described: Mapping[str, Any], method: str | None) -> dict[st
 
 
 def _load_named(
-    name: str, weights: str | Path | None, *, plan: Plan, method: str | None, size: Size | None
+    name: str, weights: str | Path | None, *, plan: Plan, method: str | None, size: Sides | None
 ) -> nn.Module:
     """Build a named model with weights of any layout, or with random ones, always the same."""
     if weights is None:

@@ -20,7 +20,7 @@ DEFAULT_PLAN = "T0_0.6-S4_0.5"  # to begin with, where a model is dense
 UNTRAINED = tuple(method for method in METHODS if not has_parameters(method))
 
 Plan = SelectionPlan | str | None
-Size = int | tuple[int, int]
+Sides = int | tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +203,7 @@ def number_classes(count: int) -> dict[int, str]:
     return {number: f"class {number}" for number in range(count)}
 
 
-def rebuild(described: Mapping[str, Any], *, size: Size | None = None) -> nn.Module:
+def rebuild(described: Mapping[str, Any], *, size: Sides | None = None) -> nn.Module:
     """Build the model that `describe_model` described: dense, with random weights."""
     settings: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value

@@ -99,10 +99,10 @@ def print_table(
     for column in table.columns[1:]:
         column.justify = "right"
     for proposal in found.proposals:
-        table.add_row(*row_of(proposal))
+        table.add_row(*figures_of(proposal))
     table.add_section()
     if found.dense.plan not in {p.plan for p in found.proposals}:
-        table.add_row(*row_of(found.dense), style="dim")
+        table.add_row(*figures_of(found.dense), style="dim")
     console.print(table)
     if recorded is None:
         console.print("No recorded results: plans that keep more tokens come first.")
@@ -118,7 +118,7 @@ def print_table(
     print(line)
 
 
-def row_of(proposal: Proposal) -> list[str]:
+def figures_of(proposal: Proposal) -> list[str]:
     """Write a proposal's figures."""
     top1 = ""
     if proposal.top1 is not None:

@@ -49,7 +49,7 @@ def classify(
     clips, crops = parse_views(views)
     if batch < 1 or workers < 0:
         raise ValueError(f"batch must be at least 1 and workers 0, got {batch} and {workers}")
-    files = find_files(videos)
+    files = list_files(videos)
     loaded = options.load(videos, **({"device": "cpu"} if ray else {}))
     rule, is_synthetic = info_of(loaded).clip_rule, knows_synthetic(loaded)
     reading = Reading(rule, clips, crops, window, step, is_synthetic)
@@ -65,7 +65,7 @@ def classify(
             files,
             Path(out),
             answer,
-            settings=settings_of(loaded, views=views, window=window, step=step),
+            settings=answer_settings(loaded, views=views, window=window, step=step),
             on_row=lambda done, of: advance(1, of),
         )
     done = summary.total - summary.skipped
@@ -78,7 +78,7 @@ def classify(
         raise SystemExit(1)
 
 
-def find_files(words: list[str]) -> list[str]:
+def list_files(words: list[str]) -> list[str]:
     """List the videos that were named, without opening any."""
     found: list[str] = []
     for word in words:
@@ -97,7 +97,7 @@ def find_files(words: list[str]) -> list[str]:
     return found
 
 
-def settings_of(
+def answer_settings(
     model: nn.Module, *, views: str, window: float, step: float | None
 ) -> dict[str, object]:
     """Say what the answers depend on."""

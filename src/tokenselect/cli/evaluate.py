@@ -63,7 +63,7 @@ def evaluate(
         model, clips, views=views, batch_size=batch_size, workers=options.workers, run=run
     )
     results = {"checkpoint": checkpoint, "dataset": dataset, **results}
-    show(results)
+    print_results(results)
     if output is not None:
         Path(output).write_text(json.dumps(results, indent=2) + "\n")
     if predictions is not None:
@@ -144,7 +144,7 @@ def accuracy_values(accuracy: Accuracy, class_names: Sequence[str]) -> dict[str,
     }
 
 
-def show(results: dict[str, Any]) -> None:
+def print_results(results: dict[str, Any]) -> None:
     """Print the results, the classes from the worst on."""
     console = Console()
     print(f"{results['model']}, plan {results['plan']}, {results['views']} views")

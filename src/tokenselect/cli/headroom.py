@@ -61,10 +61,10 @@ def headroom(
     if json:
         print_json({**asdict(found), "advice": found.advice})
     else:
-        show(found)
+        print_headroom(found)
 
 
-def show(found: Headroom) -> None:
+def print_headroom(found: Headroom) -> None:
     """Print a table and the advice."""
     title = f"{found.site}: {found.num_choices} choices, {found.num_clips} clips, dense weights"
     table = Table("kept", "top-1 %", "over uniform, 95 % interval", title=title)

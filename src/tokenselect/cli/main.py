@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> None:
     is_own_process = arguments is None
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        run(words, is_own_process=is_own_process)
+        dispatch(words, is_own_process=is_own_process)
     except EXPECTED as error:
         print(f"tokenselect: {error}", file=sys.stderr)
         raise SystemExit(2) from error
@@ -62,13 +62,13 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(130) from None
 
 
-def run(words: list[str], *, is_own_process: bool) -> None:
+def dispatch(words: list[str], *, is_own_process: bool) -> None:
     """Find the command that the words begin with, and call it with the rest."""
     if words[:1] == ["--version"]:
         return print(f"tokenselect {tokenselect.__version__}")
     name = next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
     if name is None:
-        return explain(words)
+        return list_commands(words)
     function, rest = COMMANDS[name].load(), words[len(name.split()) :]
     if is_own_process:  # it may keep its memory from clip to clip
         import_module("tokenselect.inference.memory").keep_freed_memory()
@@ -79,7 +79,7 @@ def run(words: list[str], *, is_own_process: bool) -> None:
     call(function, rest, prog=f"tokenselect {name}")
 
 
-def explain(words: list[str]) -> None:
+def list_commands(words: list[str]) -> None:
     """List the commands; words that are none of them are an error."""
     width = max(map(len, COMMANDS))
     listed = "\n".join(f"  {name:{width}}  {COMMANDS[name].summary}" for name in COMMANDS)

@@ -186,7 +186,7 @@ def best_device() -> str:
 
 def build_parser(function: Callable[..., Any], *, prog: str) -> ArgumentParser:
     """Build a command's parser: its own options, the shared ones and --threads."""
-    shared = shared_options(function)
+    shared = option_groups(function)
     about = (inspect.getdoc(function) or "").split("\n\nArgs:")[0]
     parser = ArgumentParser(prog=prog, description=about)
     parser.add_function_arguments(function, as_positional=True, skip=set(shared))
@@ -201,14 +201,14 @@ def call(function: Callable[..., Any], words: list[str], *, prog: str) -> None:
     """Call a command with its words."""
     parser = build_parser(function, prog=prog)
     values = vars(parser.instantiate(parser.parse_args(spell_flags(function, words))))
-    for name, options in shared_options(function).items():
+    for name, options in option_groups(function).items():
         values[name] = options(**{item.name: values.pop(item.name) for item in fields(options)})
     if "threads" not in inspect.signature(function).parameters:
         set_threads(values.pop("threads"))
     function(**values)
 
 
-def shared_options(function: Callable[..., Any]) -> dict[str, Any]:
+def option_groups(function: Callable[..., Any]) -> dict[str, Any]:
     """Find the parameters of a command that stand for options it shares with others."""
     return {name: kind for name, kind in get_type_hints(function).items() if is_dataclass(kind)}
 
@@ -218,9 +218,7 @@ def spell_flags(function: Callable[..., Any], words: list[str]) -> list[str]:
     parameters = list(inspect.signature(function).parameters.values())
     flags = {f"--{p.name}" for p in parameters if p.annotation in (bool, "bool")}
     names = [p.name for p in parameters]
-    names += [
-        item.name for options in shared_options(function).values() for item in fields(options)
-    ]
+    names += [item.name for options in option_groups(function).values() for item in fields(options)]
     hyphens = {f"--{name.replace('_', '-')}": f"--{name}" for name in names}
     words = [respell(word, hyphens) for word in words]
     spelled = [f"{word}=true" if word in flags else word for word in words]

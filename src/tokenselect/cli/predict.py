@@ -15,6 +15,7 @@ from tokenselect.cli.options import TORCH, ModelOptions, RuntimeOptions
 from tokenselect.cli.terminal import print_json, telling
 from tokenselect.data import parse_views
 from tokenselect.data.sources import find_videos
+from tokenselect.inference.bulk import TOP
 from tokenselect.inference.predict import (
     Answer,
     Costs,
@@ -26,7 +27,7 @@ from tokenselect.inference.predict import (
 )
 from tokenselect.measure.cost import NOISY, are_told_apart
 
-DETAILED, TOP = 3, 5  # up to so many videos get a table each, of so many classes
+DETAILED = 3  # up to so many videos get a table each, of `TOP` classes
 
 
 def predict(

@@ -66,7 +66,7 @@ def profile(
     if json:
         print_json(vars(costs))
     else:
-        print_tables(costs)
+        print_costs(costs)
 
 
 def count(
@@ -100,7 +100,7 @@ def count(
     )
 
 
-def print_tables(costs: SimpleNamespace) -> None:
+def print_costs(costs: SimpleNamespace) -> None:
     """Print the costs and the tokens before each block."""
     console, (height, width) = Console(), costs.size
     table = Table("", title=f"{costs.model}  {costs.plan}  {costs.frames}×{height}×{width}")

@@ -13,7 +13,7 @@ from tokenselect.cli.terminal import telling
 from tokenselect.training.build import recipe_of
 from tokenselect.training.teach import Lesson, Shuffled, teach_selectors
 
-FEWEST = 5  # clips: every fifth batch is held out
+FEWEST_CLIPS = 5  # clips: every fifth batch is held out
 
 
 def teach(
@@ -49,9 +49,9 @@ def teach(
     model = options.load(checkpoint, plan="dense")
     found = options.find(model, dataset)
     count = len(found) if clips is None else min(clips, len(found))
-    if count < FEWEST:
-        raise ValueError(f"teaching takes at least {FEWEST} clips, got {count} of {dataset}")
-    batch_size = min(batch_size, count // FEWEST)  # five batches, of which one is held out
+    if count < FEWEST_CLIPS:
+        raise ValueError(f"teaching takes at least {FEWEST_CLIPS} clips, got {count} of {dataset}")
+    batch_size = min(batch_size, count // FEWEST_CLIPS)  # five batches, of which one is held out
     batches = Shuffled(
         found, at_most=clips, batch_size=batch_size, workers=options.workers, seed=seed
     )
@@ -68,7 +68,7 @@ def teach(
         )
     folder = out or f"{checkpoint.rstrip('/')}_{plan}"
     save(model, plan, folder)
-    show(lessons)
+    print_lessons(lessons)
     print(f"written to {folder}; test it with: tokenselect evaluate {folder} test")
 
 
@@ -80,7 +80,7 @@ def save(model: nn.Module, plan: str, out: str) -> None:
     save_model(model, out, metadata={"recipe": recipe.to_dict()})
 
 
-def show(lessons: list[Lesson]) -> None:
+def print_lessons(lessons: list[Lesson]) -> None:
     """Print what each site was taught, and with it the loss on held-out clips."""
     table = Table("site", "loss with it", "loss, uniform", "share of uniform in the scores")
     for lesson in lessons:

@@ -26,7 +26,6 @@ from tokenselect.export.formats import (
 from tokenselect.measure.cost import Timing, measure_latency
 
 BATCHES = (1, 3)  # both unlike the batch of 2 that was traced
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def compare_logits(
     exported: Callable[[Tensor], Tensor],
     clips: Tensor | None = None,
     *,
-    input_shape: Shape | None = None,
+    input_shape: tuple[int, ...] | None = None,
     tolerance: float = 1e-3,
 ) -> LogitDifference:
     """Compare the logits on random clips in batches of 1 and 3, and on given ones.
@@ -144,7 +143,7 @@ def export_model(
     path: str | Path,
     file_format: str | type[ExportedModel] = "onnx",
     *,
-    input_shape: Shape | None = None,
+    input_shape: tuple[int, ...] | None = None,
     clips: Tensor | None = None,
     tolerance: float = 1e-3,
     metadata: Mapping[str, Any] | None = None,
@@ -195,7 +194,7 @@ def time_exported(
     file_format: str | type[ExportedModel],
     *,
     repeats: int,
-    input_shape: Shape | None = None,
+    input_shape: tuple[int, ...] | None = None,
     tell: Callable[[str], object] = id,
 ) -> dict[str, Timing]:
     """Time one clip through a file and through one of the dense model, in turns.

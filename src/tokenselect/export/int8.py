@@ -21,7 +21,10 @@ from tokenselect.extras import require
 from tokenselect.plan import CHILD
 
 LINEAR = "torch.nn.modules.linear.Linear"
-CHOICES = ("aten.argmax.default", "aten.clamp_max.default")  # how a selector's indices are made
+INDEX_OPERATORS = (
+    "aten.argmax.default",
+    "aten.clamp_max.default",
+)  # they make a selector's indices
 CLIPS_AT_ONCE = 8
 
 
@@ -184,7 +187,7 @@ def _answer(path: Path, clips: Tensor) -> tuple[Tensor, list[Tensor]]:
     runtime: Any = require("onnxruntime", extra="onnx", purpose="8 bits")
     model = onnx.load(path)
     for node in model.graph.node:
-        if CHILD in namespace_of(node) and namespace_of(node).endswith(CHOICES):
+        if CHILD in namespace_of(node) and namespace_of(node).endswith(INDEX_OPERATORS):
             kind = onnx.TensorProto.INT64
             model.graph.output.append(
                 onnx.helper.make_tensor_value_info(node.output[0], kind, None)

@@ -19,7 +19,7 @@ from tokenselect.measure.cost import Timing, measure_latency
 
 FILES: dict[str, type[ExportedModel]] = {"onnxruntime": OnnxModel, "openvino": OpenVinoModel}
 RUNTIMES = ("torch", *FILES, "auto")
-LAYOUT = 1  # of the files; a larger number leaves older ones alone
+FILES_VERSION = 1  # of the files; a larger number leaves older ones alone
 TOLERANCE = 1e-4  # of logits, between a runtime and torch
 
 
@@ -33,7 +33,7 @@ def cached_file(model: nn.Module, kind: type[ExportedModel]) -> Path:
     """Name the file of a model: another one for other weights, another plan or input."""
     info, plan = info_of(model), str(plan_of(model))
     shape, version = info.clip_rule.shape, torch.__version__
-    made_of = (weights_digest(model), plan, method_of(model), shape, LAYOUT, version)
+    made_of = (weights_digest(model), plan, method_of(model), shape, FILES_VERSION, version)
     key = hashlib.blake2b(json.dumps(made_of).encode(), digest_size=8).hexdigest()
     return cache_folder() / f"{info.name}-{plan}-{key}{kind.suffix}"
 

@@ -22,7 +22,7 @@ from tokenselect.inference.rows import Row, printable
 from tokenselect.measure.accuracy import Runner, score_views
 
 TOP = 5
-EXPECTED = (VideoError, OSError, ValueError, RuntimeError)  # of a file, not of a program
+FILE_ERRORS = (VideoError, OSError, ValueError, RuntimeError)  # of a file, not of a program
 OpenRun = Callable[[nn.Module], Runner]
 BLOCK = 16  # videos that a cluster hands out at a time: what a lost worker has to do again
 
@@ -64,7 +64,7 @@ def read_windows(video: str, reading: Reading) -> Iterator[Window]:
                     raise VideoError(video, DOUBT)
                 start, last = (float(source.times[frame]) for frame in (span[0], span[1] - 1))
                 yield Window(video, span == spans[-1], start, last + 1 / source.fps, crops)
-    except EXPECTED as error:
+    except FILE_ERRORS as error:
         yield Window(video, True, error=str(error) or type(error).__name__)
 
 

@@ -130,7 +130,7 @@ def patch_stride(model: nn.Module, *, video: THW, thw: THW) -> THW:
     return t, h, w
 
 
-Plan = SelectionPlan | str
+PlanOrText = SelectionPlan | str
 CountLayers = Callable[[nn.Module, list[THW], tuple[int, ...]], list[Layer]]
 
 
@@ -142,7 +142,7 @@ def explain(
     model: nn.Module,
     video: Video,
     *,
-    plan: Plan | Sequence[Plan] | None = None,
+    plan: PlanOrText | Sequence[PlanOrText] | None = None,
     method: str | None = None,
     start: float = 0.0,
     seconds: float | None = None,
@@ -164,7 +164,7 @@ def explain(
     """
     if plan is None and not plan_of(model):  # a dense model has no trained selector
         plan, method = DEFAULT_PLAN, method or "motion"
-    plans = [plan_of(model)] if plan is None else [plan] if isinstance(plan, Plan) else plan
+    plans = [plan_of(model)] if plan is None else [plan] if isinstance(plan, PlanOrText) else plan
     models = [with_plan(model, "dense")]
     models += [with_plan(model, one, method=method) for one in plans]
     if isinstance(video, str | Path):

@@ -158,7 +158,7 @@ class Stream:
                         self._changed.wait_for(lambda: self._is_over, timeout=-late)
                     if self._is_over:
                         return
-                    self._frames.append(shrink(frame))
+                    self._frames.append(shrink_frame(frame))
                     self.arrived += 1
                     self._changed.notify_all()
         except av.error.FFmpegError:
@@ -169,7 +169,7 @@ class Stream:
                 self._changed.notify_all()
 
 
-def shrink(frame: av.VideoFrame) -> Tensor:
+def shrink_frame(frame: av.VideoFrame) -> Tensor:
     """Give a (3, h, w) uint8 picture that is no larger than a model needs."""
     scale = min(1.0, SHORT_SIDE / min(frame.width, frame.height))
     width, height = round(frame.width * scale), round(frame.height * scale)

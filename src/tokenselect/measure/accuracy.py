@@ -96,7 +96,6 @@ def count_answers(
     num_classes: int,
     device: torch.device | str = "cpu",
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
-    views_at_once: int | None = None,
     run: Runner | None = None,
     on_batch: Callable[[Tensor, Tensor], object] | None = None,
 ) -> tuple[AccuracyCounter, float]:
@@ -108,7 +107,6 @@ def count_answers(
         num_classes: outputs of the model.
         device: of the model.
         autocast: makes the context of the forward passes.
-        views_at_once: clips of one forward pass.
         run: maps clips to logits in the model's place: its file in another runtime.
         on_batch: given each batch's (b, classes) probabilities and (b,) labels.
 
@@ -123,7 +121,7 @@ def count_answers(
             video, labels = video.to(device), labels.to(device)
             start = time.perf_counter()
             with autocast():
-                scores = score_views(run or model, video, views_at_once=views_at_once)
+                scores = score_views(run or model, video)
             counter.add(scores, labels)
             seconds += time.perf_counter() - start
             if on_batch is not None:

@@ -52,10 +52,6 @@ class PerturbedTopK(Relaxation):
 class GumbelTopK(Relaxation):
     """The Gumbel-softmax baseline of Table 1."""
 
-    def __init__(self, *, temperature: float = 1.0) -> None:
-        super().__init__()
-        self.temperature = temperature
-
     def forward(self, scores: Tensor, k: int) -> Tensor:
         """Give a hard indicator of noisy scores with the softmax's gradient."""
-        return gumbel_topk(scores, k, temperature=self.temperature)
+        return gumbel_topk(scores, k)

@@ -10,7 +10,7 @@ from tokenselect.visualization.tracing import KeptPixels
 
 Colour = tuple[int, int, int]
 
-PAPER: Colour = (255, 255, 255)
+WHITE: Colour = (255, 255, 255)
 INK: Colour = (32, 33, 36)
 FAINT: Colour = (120, 124, 130)
 LINE: Colour = (214, 217, 222)
@@ -96,7 +96,7 @@ class FramePainter:
         seen = Image.composite(Image.blend(grey, colours, 0.725), rest, known)
         if kept.frames[frame]:
             box = self.place(kept.boxes[frame])
-            outline(ImageDraw.Draw(seen), box, self.line, colour=PAPER)  # heat has our colour
+            outline(ImageDraw.Draw(seen), box, self.line, colour=WHITE)  # heat has our colour
         return seen
 
 

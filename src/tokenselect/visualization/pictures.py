@@ -18,7 +18,7 @@ from tokenselect.visualization.painting import (
     INK,
     KEPT,
     LINE,
-    PAPER,
+    WHITE,
     FramePainter,
     letters,
 )
@@ -51,7 +51,7 @@ def draw_film_strip(
     row_height = sum(band.pictures[0].height + GAP for band in bands) + 22
     width = 2 * MARGIN + GUTTER + columns * (thumb_width + GAP) - GAP
     height = top + -(-len(firsts) // columns) * row_height + MARGIN - GAP
-    sheet = Image.new("RGB", (width, height), PAPER)
+    sheet = Image.new("RGB", (width, height), WHITE)
     pen = ImageDraw.Draw(sheet)
     for number, line in enumerate(head):
         size, colour = (17, INK) if number == 0 else (14, FAINT)
@@ -107,7 +107,7 @@ def _site_band(site: SiteStory, painter: FramePainter) -> Band:
 
 def draw_bar(score: Tensor, share: Tensor, is_kept: Tensor, width: int) -> Image.Image:
     """Draw one frame's score as a bar with its figure; a frame that was gone has none."""
-    picture = Image.new("RGB", (width, BAR_HEIGHT), PAPER)
+    picture = Image.new("RGB", (width, BAR_HEIGHT), WHITE)
     pen = ImageDraw.Draw(picture)
     floor, room = BAR_HEIGHT - 1, BAR_HEIGHT - 18
     pen.line((0, floor, width, floor), fill=LINE)
@@ -133,9 +133,9 @@ def draw_confusion(counts: Sequence[Sequence[int]], class_names: Sequence[str]) 
     font = letters(min(15, cell - 2))
     gutter = 24 + round(max(font.getlength(name) for name in class_names))
     side = cell * len(class_names)
-    sheet = Image.new("RGB", (gutter + side + MARGIN, gutter + side + 40), PAPER)
+    sheet = Image.new("RGB", (gutter + side + MARGIN, gutter + side + 40), WHITE)
     pen = ImageDraw.Draw(sheet)
-    names = Image.new("RGB", (gutter, side), PAPER)  # of the columns, turned below
+    names = Image.new("RGB", (gutter, side), WHITE)  # of the columns, turned below
     for number, name in enumerate(class_names):
         y = round((number + 0.5) * cell)
         pen.text((gutter - 8, gutter + y), name, font=font, fill=INK, anchor="rm")
@@ -148,7 +148,7 @@ def draw_confusion(counts: Sequence[Sequence[int]], class_names: Sequence[str]) 
             shade = tuple(round(255 - share * (255 - dark)) for dark in (20, 60, 140))
             pen.rectangle((x, y, x + cell - 2, y + cell - 2), fill=shade, outline=LINE)
             if count and cell >= 24:
-                ink = PAPER if share > 0.5 else INK
+                ink = WHITE if share > 0.5 else INK
                 middle = (x + cell / 2, y + cell / 2)
                 pen.text(middle, str(count), font=font, fill=ink, anchor="mm")
     told = "rows: label, columns: answer"
@@ -166,7 +166,7 @@ def draw_overlay(explanation: Explanation, plan: PlanStory, *, width: int = 480)
     answer = f"{plan.plan}   {explanation.class_names[label]} ({probability:.0%})"
     pictures, (width, top) = [], painter.size
     for frame, time in enumerate(explanation.clip.times):
-        sheet = Image.new("RGB", (width, top + FOOT), PAPER)
+        sheet = Image.new("RGB", (width, top + FOOT), WHITE)
         sheet.paste(painter.kept(frame, kept), (0, 0))
         pen, count = ImageDraw.Draw(sheet), len(kept.frames)
         for number, is_kept in enumerate(kept.frames):

@@ -21,7 +21,7 @@ from tokenselect.visualization.pictures import stretch
 from tokenselect.visualization.tracing import KeptPixels
 
 FRAME_WIDTH = 480  # at most, of a frame in the page
-TOP = 5
+LISTED = 5
 
 
 def story_of(explanation: Explanation, *, start: str | None = None) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _plan(explanation: Explanation, plan: PlanStory) -> dict[str, Any]:
         "share": explanation.kept(plan).share,
         "top": [
             {"label": explanation.class_names[number], "probability": probability}
-            for number, probability in plan.top(TOP)
+            for number, probability in plan.top(LISTED)
         ],
         "layers": [{**asdict(one), "thw": one.thw and list(one.thw)} for one in plan.layers],
         "sites": [_site(explanation.clip, site) for site in plan.sites],
@@ -126,11 +126,11 @@ def _encode(picture: Image.Image, kind: str, **options: Any) -> str:
 def build_page(story: dict[str, Any]) -> str:
     """Give the HTML of one story; it needs no other file and asks for none."""
     return (
-        read_part("page.html")
+        read_asset("page.html")
         .replace("{{title}}", html.escape(f"{story['clip']['name']} · {story['model']}"))
-        .replace("{{sections}}", read_part("sections.html").rstrip())
-        .replace("{{style}}", read_part("report.css"))
-        .replace("{{script}}", read_part("report.js"))
+        .replace("{{sections}}", read_asset("sections.html").rstrip())
+        .replace("{{style}}", read_asset("report.css"))
+        .replace("{{script}}", read_asset("report.js"))
         .replace("{{story}}", embed_json(story))
     )
 
@@ -143,7 +143,7 @@ def write_report(
     Path(path).write_text(page, encoding="utf-8")
 
 
-def read_part(name: str) -> str:
+def read_asset(name: str) -> str:
     """Read a file of the page, also from a zipped package."""
     return (resources.files(__package__) / "page" / name).read_text(encoding="utf-8")
 

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.requests import ClientDisconnect
 
-from tokenselect.visualization.report import read_part
+from tokenselect.visualization.report import read_asset
 from tokenselect.web.catalogue import Catalogue
 from tokenselect.web.guard import LOOPBACK, Guard, Limits, Missing, QueueFull, TooLarge
 from tokenselect.web.jobs import JobQueue
@@ -97,7 +97,7 @@ def add_errors(app: FastAPI) -> None:
 def add_page(app: FastAPI) -> None:
     """Serve the page, with the report's sections in their place, and its files."""
     text = (resources.files(__package__) / "index.html").read_text(encoding="utf-8")
-    page = text.replace("{{sections}}", read_part("sections.html").rstrip())
+    page = text.replace("{{sections}}", read_asset("sections.html").rstrip())
 
     @app.get("/", include_in_schema=False)
     def index() -> HTMLResponse:

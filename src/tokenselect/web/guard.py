@@ -29,7 +29,7 @@ class QueueFull(RuntimeError):
 
 MEGABYTE = 2**20
 MAX_JSON = 2**16  # bytes of a body that is no upload; the longest job has a tenth of that
-MAX_BYTES = {"/api/videos": None, "/api/live": 2**22}  # of bodies that are pictures
+MAX_BODY = {"/api/videos": None, "/api/live": 2**22}  # of bodies that are pictures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ class Guard:
 
         refusal = self.find_fault(Headers(scope=scope))
         if refusal is None:
-            max_bytes = MAX_BYTES.get(scope["path"], MAX_JSON)
+            max_bytes = MAX_BODY.get(scope["path"], MAX_JSON)
             bounded = bound_body(receive, max_bytes=max_bytes, max_stall=self.limits.max_stall)
             await self.app(scope, bounded, send_guarded)
         else:
@@ -148,7 +148,7 @@ CONTAINERS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,m4v,h264,hevc,av1,ivf,obu,"
     "asf,flv,ogg,gif,mxf,apng"
 )
-FORMATS = "it must be mp4, mov, mkv, webm, avi, mpeg, ts, wmv, flv, ogg or gif"
+ALLOWED_FORMATS = "it must be mp4, mov, mkv, webm, avi, mpeg, ts, wmv, flv, ogg or gif"
 SAFE = {"format_whitelist": CONTAINERS, "protocol_whitelist": "file"}
 
 
@@ -194,7 +194,7 @@ def check_container(path: Path, *, name: str, limits: Limits) -> None:
 def reason_of(error: Exception) -> str:
     """Say what FFmpeg's words mean to someone who dropped a file."""
     if isinstance(error, av.error.ArgumentError):
-        return FORMATS
+        return ALLOWED_FORMATS
     if isinstance(error, av.error.InvalidDataError):
         return "it is damaged or no video at all"
     return str(getattr(error, "strerror", None) or error)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from tokenselect.web.guard import Missing, QueueFull
 
 log = logging.getLogger(__name__)
-State = Literal["waiting", "running", "done", "failed", "cancelled"]
+JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
 Tell = Callable[[str], None]
 Work = Callable[[Tell], dict[str, Any]]
 
@@ -27,7 +27,7 @@ class Job:
     work: Work  # told how to tell what it is doing; returns the result
     steps: int  # how often it tells something, for the progress
     id: str = field(default_factory=lambda: secrets.token_urlsafe(12))  # unguessable
-    state: State = "waiting"  # what became of it
+    state: JobState = "waiting"  # what became of it
     doing: str = "waiting"  # what it is doing, in words
     told: int = 0  # steps begun
     result: dict[str, Any] | None = None  # what the work returned
@@ -113,7 +113,7 @@ class JobQueue:
             job.state = state  # last: whoever sees it sees the rest
 
 
-def work_off(job: Job) -> tuple[State, dict[str, Any] | None, str | None]:
+def work_off(job: Job) -> tuple[JobState, dict[str, Any] | None, str | None]:
     """Run a job: what became of it, its result, what went wrong."""
     try:
         return "done", job.work(job.tell), None

@@ -71,7 +71,7 @@ SAMPLE = re.compile(r"sample:(\d{1,6})")
 STEPS = 7  # loading, reading, two plans, timing, counting, drawing
 
 
-def explain(asked: schemas.JobRequest, here: Service, tell: Tell) -> dict[str, Any]:
+def explain_clip(asked: schemas.JobRequest, here: Service, tell: Tell) -> dict[str, Any]:
     """Run a job: the story of a clip under the dense model and the plan asked for."""
     tell("loading the model")
     key = asked.model or next(iter(here.catalogue.offers))
@@ -105,7 +105,7 @@ def choose_model(asked: schemas.Asked, catalogue: Catalogue) -> nn.Module:
     return catalogue.with_plan(key, plan, method=method)
 
 
-def check_video(video: str, store: UploadStore) -> None:
+def require_video(video: str, store: UploadStore) -> None:
     """Refuse a video that is not there before a job waits for its turn."""
     match = SAMPLE.fullmatch(video)
     if match is None:
@@ -244,8 +244,8 @@ def begin_job(asked: schemas.JobRequest, here: Here) -> schemas.JobEntry:
         SelectionPlan.parse(asked.plan)  # a typing mistake is answered at once
     if asked.model is not None and asked.model not in here.catalogue.offers:
         raise ValueError(f"no model {asked.model!r}; there are {', '.join(here.catalogue.offers)}")
-    check_video(asked.video, here.store)
-    job = here.queue.add(lambda tell: explain(asked, here, tell), steps=STEPS)
+    require_video(asked.video, here.store)
+    job = here.queue.add(lambda tell: explain_clip(asked, here, tell), steps=STEPS)
     return describe_job(job, has_pictures=False)
 
 

@@ -14,7 +14,7 @@ from tokenselect.plan import CHILD, SELECTORS
 
 SCORER = re.compile(r"(time|space)_score_predictor\.(\d+)\.score_network\.(in_conv|out_conv)\.(.*)")
 KINDS = {"time": "T", "space": "S"}
-PARTS = {"in_conv": "embed", "out_conv": "score"}
+SCORER_PARTS = {"in_conv": "embed", "out_conv": "score"}
 
 
 def rename_scorers(state: Mapping[str, Tensor], *, sites: Sequence[str]) -> dict[str, Tensor]:
@@ -31,7 +31,7 @@ def rename_scorers(state: Mapping[str, Tensor], *, sites: Sequence[str]) -> dict
             labels = [label for label in sites if label.startswith(KINDS[kind])]
             if int(index) < len(labels):
                 label = labels[int(index)]
-                name = f"{SELECTORS}{label}.scoring.network.{PARTS[part]}.{rest}"
+                name = f"{SELECTORS}{label}.scoring.network.{SCORER_PARTS[part]}.{rest}"
         renamed[name] = weight
     return renamed
 

@@ -20,8 +20,9 @@ from tokenselect.backbones.fast_cpu import (
     tokens_at_once,
 )
 from tokenselect.backbones.layers import DropPath, Mlp
-from tokenselect.backbones.mvit.convolution import THW, call_on_tokens, convolve_tokens, keep_read
+from tokenselect.backbones.mvit.convolution import call_on_tokens, convolve_tokens, keep_read
 from tokenselect.grid import TokenGrid
+from tokenselect.plan import THW
 
 
 def pooled_thw(thw: THW, stride: THW) -> THW:

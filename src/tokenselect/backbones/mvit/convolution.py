@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.grad import conv2d_weight
 
-THW = tuple[int, int, int]
+from tokenselect.plan import THW
 
 
 def convolve_tokens(tokens: Tensor, weight: Tensor, *, thw: THW, stride: THW) -> Tensor:

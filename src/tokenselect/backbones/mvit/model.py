@@ -16,10 +16,10 @@ from tokenselect.backbones.fast_cpu import (
 )
 from tokenselect.backbones.layers import check_video, init_carrying
 from tokenselect.backbones.mvit.block import Block
-from tokenselect.backbones.mvit.convolution import THW
 from tokenselect.backbones.mvit.weights import resize_tables
 from tokenselect.backbones.preset import Backbone, preset
 from tokenselect.grid import TokenGrid
+from tokenselect.plan import THW
 
 
 class Positions(nn.Module):

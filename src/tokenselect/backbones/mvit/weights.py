@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch.nn.functional as F
 from torch import Tensor
 
-from tokenselect.backbones.mvit.convolution import THW
+from tokenselect.plan import THW
 
 Renaming = Sequence[tuple[str, str]]
 

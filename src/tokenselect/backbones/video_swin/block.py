@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from tokenselect.backbones.fast_cpu import can_split, collect, map_portions, split_portions
 from tokenselect.backbones.layers import DropPath, Mlp
 from tokenselect.backbones.video_swin.biased_attention import attend
-from tokenselect.backbones.video_swin.windows import THW, Shape, lay_windows, padded_thw
+from tokenselect.backbones.video_swin.windows import WindowShape, lay_windows, padded_thw
 from tokenselect.grid import TokenGrid
+from tokenselect.plan import THW
 
 
 def offset_bias(table: Tensor, *, window: THW, size: THW, seam: THW = (0, 0, 0)) -> Tensor:
@@ -102,7 +103,7 @@ class WindowAttention(nn.Module):
         mixed = mixed.index_select(0, _inverse(order)).view(patches.shape)
         return mixed if self.fit_windows else mixed[:, :t, :h, :w]
 
-    def _mix(self, windows: Tensor, shapes: list[Shape]) -> Tensor:
+    def _mix(self, windows: Tensor, shapes: list[WindowShape]) -> Tensor:
         """Attend within (n, c) windows of the given shapes."""
         sizes = [shape.count * shape.tokens for shape in shapes]
         if can_split(windows, self.qkv, self.project):
@@ -112,13 +113,13 @@ class WindowAttention(nn.Module):
         mixed = [self._attend(qkv, self._bias(shape)) for qkv, shape in parts]
         return self.project(torch.cat(mixed))
 
-    def _mix_portions(self, windows: Tensor, shape: Shape) -> Iterator[Tensor]:
+    def _mix_portions(self, windows: Tensor, shape: WindowShape) -> Iterator[Tensor]:
         """Attend within windows of one shape, some (m, c) tokens at a time."""
         bias = self._bias(shape)
         for tokens in split_portions(windows, width=self.qkv.out_features, unit=shape.tokens):
             yield self.project(self._attend(self.qkv(tokens), bias))
 
-    def _bias(self, shape: Shape) -> Tensor:
+    def _bias(self, shape: WindowShape) -> Tensor:
         return offset_bias(self.bias_table, window=self.window, size=shape.size, seam=shape.seam)
 
     def _attend(self, qkv: Tensor, bias: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from tokenselect.backbones.layers import check_video, init_carrying
 from tokenselect.backbones.preset import Backbone, preset
 from tokenselect.backbones.video_swin.block import Block
-from tokenselect.backbones.video_swin.windows import THW
 from tokenselect.grid import TokenGrid
+from tokenselect.plan import THW
 
 
 class PatchEmbedding(nn.Module):

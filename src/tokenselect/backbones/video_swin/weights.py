@@ -7,7 +7,7 @@ from itertools import accumulate
 import torch.nn.functional as F
 from torch import Tensor
 
-from tokenselect.backbones.video_swin.windows import THW
+from tokenselect.plan import THW
 
 RENAMED = [
     (r"^patch_embed\.proj\.", "embedding.project."),

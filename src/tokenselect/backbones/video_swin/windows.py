@@ -13,7 +13,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-THW = tuple[int, int, int]
+from tokenselect.plan import THW
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Shape:
+class WindowShape:
     """The windows of one shape: size and seam in time, rows and columns, and their number."""
 
     size: THW
@@ -47,14 +47,14 @@ class WindowLayout:
     thw: THW
     cuts: tuple[list[Cut], list[Cut], list[Cut]]
 
-    def shapes(self, batch: int) -> list[Shape]:
+    def shapes(self, batch: int) -> list[WindowShape]:
         """Return the shapes of a batch's windows, in the order of `token_order`."""
         shapes = []
         for time, rows, columns in product(*self.cuts):
             size = time.size, rows.size, columns.size
             seam = time.seam, rows.seam, columns.seam
             count = len(time.starts) * len(rows.starts) * len(columns.starts)
-            shapes.append(Shape(size, seam, batch * count))
+            shapes.append(WindowShape(size, seam, batch * count))
         return shapes
 
     def token_order(self, batch: int, device: torch.device) -> Tensor:
