@@ -2,12 +2,11 @@
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 import tokenselect.data.packets as packets_module
-import tokenselect.data.video as decode_module
 from tests.data.numbered_frames import numbered_clip, read_numbers
 from tokenselect.data import FrameFolder, VideoReader, open_video, write_video
-from tokenselect.data.packets import open_stream
 
 B_FRAMES = {"g": "12", "bf": "3", "preset": "veryfast"}
 OPEN_GROUPS = {"g": "12", "bf": "3", "x264-params": "open-gop=1:b-pyramid=2"}
@@ -117,15 +116,15 @@ def test_only_rgb_clips_are_written(tmp_path, shape):
         write_video(tmp_path / "clip.mp4", torch.zeros(shape, dtype=torch.uint8))
 
 
-@pytest.mark.parametrize(("worker", "threads"), [(None, 0), (object(), 1)])
-def test_a_worker_of_a_data_loader_decodes_in_one_thread(tmp_path, monkeypatch, worker, threads):
+def decoder_threads(paths):
+    """Open each path and give the threads that its decoder got."""
+    return [VideoReader(path)._stream.codec_context.thread_count for path in paths]
+
+
+def test_the_decoder_takes_torchs_threads_and_one_in_a_worker(tmp_path, monkeypatch):
     write_video(tmp_path / "clip.mp4", numbered_clip(5))
-    monkeypatch.setattr(decode_module, "get_worker_info", lambda: worker)
-    opened = []
-    monkeypatch.setattr(
-        decode_module,
-        "open_stream",
-        lambda path, *, threads: opened.append(threads) or open_stream(path, threads=threads),
-    )
-    VideoReader(tmp_path / "clip.mp4").read([3])
-    assert opened == [threads]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert decoder_threads([tmp_path / "clip.mp4"]) == [3]
+    monkeypatch.undo()
+    loader = DataLoader([tmp_path / "clip.mp4"], num_workers=1, collate_fn=decoder_threads)
+    assert list(loader) == [[1]]

@@ -215,11 +215,8 @@ def read_list(path: Path, *, root: Path, class_names: Names) -> SampleList:
 
 def split_last_field(line: str) -> tuple[str, int] | None:
     """Split `path label` at the last space, comma or tab; None if that leaves no number."""
-    place = max(line.rfind(between) for between in " ,\t")
-    rest = line[: max(place, 0)].rstrip(" ,\t")
-    if not rest or not re.fullmatch(r"-?[0-9]{1,18}", line[place + 1 :]):
-        return None
-    return rest, int(line[place + 1 :])
+    found = re.fullmatch(r"(.*[^ ,\t])[ ,\t]+(-?[0-9]{1,18})", line)
+    return (found[1], int(found[2])) if found else None
 
 
 def read_ssv2(path: Path, *, root: Path, class_names: Names) -> SampleList:
@@ -275,7 +272,8 @@ def read_annotation_table(
     named = [
         name_of[label] if label and fold(name_of[label]) in known else label for label in labels
     ]
-    paths = [os.path.join(root, _fill(layout.path, row)) for row in chosen]
+    pattern = layout.path if "{" in layout.path else f"{{{layout.path}}}"
+    paths = [os.path.join(root, _fill(pattern, row)) for row in chosen]
     spans = [_read_span(row, layout, path) for row in chosen]
     return _label(paths, named, class_names, path, spans=spans)
 
@@ -331,10 +329,7 @@ def matches(value: str, values: str) -> bool:
 
 
 def _fill(pattern: str, row: dict[str, str]) -> str:
-    """Put the values of a row into a pattern, or take the column of that name."""
-    if "{" not in pattern:
-        return row[pattern]
-    return re.sub(r"{([^{}]*)}", lambda match: row[match[1]], pattern)
+    return re.sub(r"{([^{}]*)}", lambda found: row[found[1]], pattern)
 
 
 def _label(

@@ -52,18 +52,12 @@ class CachedVideo(FrameSource):
         """Height and width of a frame."""
         return self._frames.shape[1], self._frames.shape[2]
 
-    def stream(self, numbers: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
-        """Give each numbered frame, copied out of the map."""
-        for number in numbers:
-            pixels = torch.from_numpy(self._frames[number].copy())
-            yield number, pixels.permute(2, 0, 1).unsqueeze(0)
-
-    def chunks(self, numbers: Sequence[int]) -> Iterator[tuple[list[int], Tensor]]:
-        """Give the numbered frames at once where they are small, as cached ones usually are."""
-        if len(numbers) * self.frame_pixels > CHUNK_PIXELS:
-            yield from super().chunks(numbers)
-            return
-        yield list(numbers), torch.from_numpy(self._frames[list(numbers)]).permute(0, 3, 1, 2)
+    def stream(self, numbers: Sequence[int]) -> Iterator[tuple[list[int], Tensor]]:
+        """Give the numbered frames, copied out of the map, many at once where they are small."""
+        at_once = max(1, CHUNK_PIXELS // self.frame_pixels)
+        for first in range(0, len(numbers), at_once):
+            own = list(numbers[first : first + at_once])
+            yield own, torch.from_numpy(self._frames[own]).permute(0, 3, 1, 2)
 
     def close(self) -> None:
         """Let go of the map."""
@@ -95,8 +89,13 @@ class ClipCache:
     def open(self, path: str) -> FrameSource:
         """Open the cached frames of a video, making them first if need be."""
         file = self.file_of(path)
-        if (cached := self._open_cached(file, path)) is not None:
-            return cached
+        try:
+            return CachedVideo(file, path=path)
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, EOFError):
+            told = "%s in the clip cache is damaged: such videos are decoded again"
+            self._warn(DAMAGED, told, file)
         source = open_video(path)
         if self._warned[UNWRITABLE] or not self._has_room_for(source):
             return source
@@ -115,18 +114,6 @@ class ClipCache:
             return source
         source.close()
         return cached
-
-    def _open_cached(self, file: Path, path: str) -> CachedVideo | None:
-        """Open a cached file; one that is damaged counts as not there."""
-        try:
-            return CachedVideo(file, path=path)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, EOFError):
-            self._warn(
-                DAMAGED, "%s in the clip cache is damaged: such videos are decoded again", file
-            )
-            return None
 
     def file_of(self, path: str) -> Path:
         """Return the file that holds, or would hold, the frames of a video."""
@@ -186,10 +173,11 @@ class ClipCache:
         header = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(part, header)
         start, frame_bytes = part.tell(), size[0] * size[1] * 3
-        for number, frame in source.stream(range(source.num_frames)):
-            pixels = resize(frame, size)[0].permute(1, 2, 0).contiguous()  # (h, w, 3)
-            part.seek(start + number * frame_bytes)
-            part.write(pixels.numpy().data)
+        for numbers, frames in source.stream(range(source.num_frames)):
+            pixels = resize(frames, size).permute(0, 2, 3, 1).contiguous()  # (n, h, w, 3)
+            for number, picture in zip(numbers, pixels, strict=True):
+                part.seek(start + number * frame_bytes)
+                part.write(picture.numpy().data)
         part.seek(start + source.num_frames * frame_bytes)
 
 

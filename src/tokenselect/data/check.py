@@ -103,11 +103,10 @@ def judge(
     start, stop = sample.span or (0, facts.num_frames)
     if facts.trouble is not None:
         problems.append(facts.trouble)
-    elif stop > facts.num_frames:
-        detail = f"has {facts.num_frames} frames, its part ends at {stop}"
-        problems.append(Problem(sample.path, "too short", detail))
-    elif stop - start < min_frames:
+    elif stop > facts.num_frames or stop - start < min_frames:
         detail = f"has {stop - start} frames, fewer than {min_frames}"
+        if stop > facts.num_frames:
+            detail = f"has {facts.num_frames} frames, its part ends at {stop}"
         problems.append(Problem(sample.path, "too short", detail))
     if sample.label is None:
         problems.append(Problem(sample.path, "unlabelled", "has no label"))
@@ -165,13 +164,12 @@ def find_unknown_classes(parts: Mapping[str, SampleList]) -> list[Problem]:
     if "train" not in parts:
         return []
     known = {fold(name) for name, count in count_classes(parts["train"]).items() if count}
-    problems = []
-    for part, found in parts.items():
-        for name, count in count_classes(found).items():
-            if count and fold(name) not in known:
-                detail = f"{count} in {part}, none in train"
-                problems.append(Problem(name, "unknown class", detail))
-    return problems
+    return [
+        Problem(name, "unknown class", f"{count} in {part}, none in train")
+        for part, found in parts.items()
+        for name, count in count_classes(found).items()
+        if count and fold(name) not in known
+    ]
 
 
 def note_classes(parts: Mapping[str, SampleList]) -> list[str]:
@@ -197,14 +195,13 @@ def describe_set(
     good = list(read.values())
     frames = sorted(facts.num_frames for facts in good)
     sizes = Counter(f"{facts.size[1]}×{facts.size[0]}" for facts in good)
-    per_part = {
-        part: {"videos": len(found), "classes": count_classes(found)}
-        for part, found in parts.items()
-    }
     return {
         "videos": len(videos),
         "classes": len({fold(name) for found in parts.values() for name in found.class_names}),
-        "parts": per_part,
+        "parts": {
+            part: {"videos": len(found), "classes": count_classes(found)}
+            for part, found in parts.items()
+        },
         "frames": {"min": frames[0], "median": median(frames), "max": frames[-1]} if good else {},
         "fps": sorted({round(facts.fps, 2) for facts in good}),
         "sizes": dict(sizes.most_common()),

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from tokenselect.data.augmentation import IMAGENET_STATS, KINETICS_STATS, Transform
-from tokenselect.data.frame_source import FrameSource
+from tokenselect.data.frame_source import Fit, FrameSource
 from tokenselect.data.transforms import Box, crop, draw_integer, normalize, resize
 
 
@@ -59,16 +59,11 @@ class StrideSampler:
 
 @dataclass(frozen=True)
 class SegmentSampler:
-    """Clips that cover the whole video: one frame of each of `clip_frames` equal segments.
+    """Clips that cover the whole video: one frame of each of `clip_frames` equal segments."""
 
-    Attributes:
-        clip_frames: segments, and frames of a clip.
-        num_clips: clips of a video; without a generator clip j takes the frames at
-            (j + 1/2) / num_clips of each segment.
-    """
-
-    clip_frames: int
+    clip_frames: int  # segments, and frames of a clip
     _: KW_ONLY
+    # clips of a video; without a generator clip j is at (j + 1/2) / num_clips of each segment
     num_clips: int = 1
 
     def __post_init__(self) -> None:
@@ -77,17 +72,29 @@ class SegmentSampler:
     def __call__(self, num_frames: int, *, generator: Generator | None = None) -> list[list[int]]:
         """Return `num_clips` clips of a video of `num_frames` frames."""
         _check_positive(num_frames=num_frames)
-        return [self._clip(num_frames, number, generator) for number in range(self.num_clips)]
+        length, clips = num_frames / self.clip_frames, []
+        for number in range(self.num_clips):
+            share = torch.tensor((number + 0.5) / self.num_clips, dtype=torch.float64)
+            shares = share.repeat(self.clip_frames)
+            if generator is not None:
+                shares.uniform_(generator=generator)
+            places = (segment + share for segment, share in enumerate(shares.tolist()))
+            clips.append([min(int(place * length), num_frames - 1) for place in places])
+        return clips
 
-    def _clip(self, num_frames: int, number: int, generator: Generator | None) -> list[int]:
-        length = num_frames / self.clip_frames
-        if generator is None:
-            shares = [(number + 0.5) / self.num_clips] * self.clip_frames
-        else:
-            drawn = torch.rand(self.clip_frames, generator=generator, dtype=torch.float64)
-            shares = drawn.tolist()
-        places = (segment + share for segment, share in enumerate(shares))
-        return [min(int(place * length), num_frames - 1) for place in places]
+
+@dataclass(frozen=True)
+class SeenFrames:
+    """Clips in which a seen frame stands for each that the model does not look at."""
+
+    sampler: Sampler
+    seen: tuple[int, ...]  # places of a clip, rising
+
+    def __call__(self, num_frames: int, *, generator: Generator | None = None) -> list[list[int]]:
+        """Return the sampler's clips; frames without a seen one near them are never named."""
+        clips = self.sampler(num_frames, generator=generator)
+        nearest = [min(self.seen, key=lambda s: abs(s - at)) for at in range(len(clips[0]))]
+        return [[clip[place] for place in nearest] for clip in clips]
 
 
 def spread_frames(num_frames: int, clip_frames: int) -> list[int]:
@@ -151,10 +158,7 @@ def place_views(
     """
     cover = max(size[0] / source[0], size[1] / source[1])
     scale = max(cover, (short_side or 0) / min(source))
-    resized = (
-        max(size[0], round(source[0] * scale)),
-        max(size[1], round(source[1] * scale)),
-    )
+    resized = max(size[0], round(source[0] * scale)), max(size[1], round(source[1] * scale))
     room = (resized[0] - size[0], resized[1] - size[1])
     middle = (room[0] // 2, room[1] // 2)
     if crops == 1:
@@ -182,6 +186,7 @@ class ClipRule:
     short_side: int | None = None
     stats: Stats = KINETICS_STATS  # mean and deviation of the colours
     center: str | None = None  # "clip" subtracts the clip's average frame
+    seen: tuple[int, ...] | None = None  # places of a clip that the model looks at; None for all
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -190,11 +195,11 @@ class ClipRule:
 
     def sample(self, start: int, stop: int, *, clips: int = 1) -> list[list[int]]:
         """Pick the frames of `clips` clips from frames start, …, stop − 1 of a video."""
-        sampler: SegmentSampler | StrideSampler
-        if self.stride is None:
-            sampler = SegmentSampler(self.frames, num_clips=clips)
-        else:
+        sampler: Sampler = SegmentSampler(self.frames, num_clips=clips)
+        if self.stride is not None:
             sampler = StrideSampler(self.frames, self.stride, num_clips=clips)
+        if self.seen is not None:
+            sampler = SeenFrames(sampler, self.seen)
         return [[start + number for number in clip] for clip in sampler(stop - start)]
 
     def views(self, source: tuple[int, int], *, crops: int = 1) -> list[View]:
@@ -214,10 +219,14 @@ class ClipRule:
 
         Every frame is resized before the next one is decoded, however large the video.
         """
-        views = self.views(source.size, crops=crops)
         chosen = self.sample(start, source.num_frames if stop is None else stop, clips=clips)
-        shrink = partial(resize, size=views[0].resized)
-        frames = source.read([frame for clip in chosen for frame in clip], each=shrink)
+        views: list[View] = []
+
+        def fit(height: int, width: int) -> list[Fit]:
+            views.extend(self.views((height, width), crops=crops))
+            return [partial(resize, size=views[0].resized)]
+
+        (frames,) = source.read_clips([[number for clip in chosen for number in clip]], fit)
         parts = frames.split(self.frames)
         return torch.stack([crop(part, view.box) for part in parts for view in views])
 

@@ -27,27 +27,17 @@ NO_LABEL = -1
 
 
 class Example(NamedTuple):
-    """One video as the model sees it.
+    """One video as the model sees it."""
 
-    Attributes:
-        video: (v, 3, t, h, w) float views: repeats in training, clips × crops in testing.
-        label: class number, or `NO_LABEL`.
-    """
-
-    video: Tensor
-    label: int
+    video: Tensor  # (v, 3, t, h, w) float views: repeats in training, clips × crops in testing
+    label: int  # class number, or `NO_LABEL`
 
 
 class Batch(NamedTuple):
-    """Examples side by side.
+    """Examples side by side."""
 
-    Attributes:
-        video: (b, 3, t, h, w) clips, or (b, v, 3, t, h, w) views.
-        labels: (b,) class numbers; `NO_LABEL` is to be left out.
-    """
-
-    video: Tensor
-    labels: Tensor
+    video: Tensor  # (b, 3, t, h, w) clips, or (b, v, 3, t, h, w) views
+    labels: Tensor  # (b,) class numbers; `NO_LABEL` is to be left out
 
 
 class VideoDataset(Dataset[Example]):
@@ -134,20 +124,23 @@ class VideoDataset(Dataset[Example]):
     def _load(self, chosen: int, epoch: int, index: int) -> Tensor:
         """Return (v, 3, t, h, w) views of video `chosen`, drawn for place `index`."""
         with self.open_source(self.samples[chosen].path) as source:
-            generators = [
-                seeded_generator(self.seed, epoch, index, repeat) for repeat in range(self.repeats)
-            ]
             clips = [
                 (clip, generator)
-                for generator in generators
+                for repeat in range(self.repeats)
+                for generator in [seeded_generator(self.seed, epoch, index, repeat)]
                 for clip in self._sample(self.samples[chosen], source.num_frames, generator)
             ]
-            fitted = read_fitted(source, clips, self.transform)
+            fitted = source.read_clips(
+                [clip for clip, _ in clips],
+                lambda height, width: [
+                    self.transform.fit(height, width, generator=generator) for _, generator in clips
+                ],
+            )
         views = [
             self.transform.finish(frames, generator=generator)
             for frames, (_, generator) in zip(fitted, clips, strict=True)
         ]
-        return views[0] if len(views) == 1 else torch.cat(views)
+        return torch.cat(views)
 
     def _sample(self, sample: Sample, num_frames: int, generator: Generator) -> list[list[int]]:
         start, stop = sample.span or (0, num_frames)
@@ -155,34 +148,6 @@ class VideoDataset(Dataset[Example]):
             raise VideoError(sample.path, f"has {num_frames} frames, its part ends at {stop}")
         clips = self.sampler(stop - start, generator=generator if self.is_training else None)
         return [[start + frame for frame in clip] for clip in clips]
-
-
-def read_fitted(
-    source: FrameSource, clips: Sequence[tuple[list[int], Generator]], transform: Transform
-) -> list[Tensor]:
-    """Read (t, 3, h, w) uint8 frames of each clip, decoded once, cut down before many are held.
-
-    A clip is given by its frame numbers and the generator its crop is drawn from.
-    """
-    fits: list[Callable[[Tensor], Tensor]] = []
-    parts: list[list[tuple[list[int], Tensor]]] = [[] for _ in clips]
-    for numbers, frames in source.chunks(sorted({n for clip, _ in clips for n in clip})):
-        fits = fits or [
-            transform.fit(*frames.shape[-2:], generator=generator) for _, generator in clips
-        ]
-        for (clip, _), fit, fitted in zip(clips, fits, parts, strict=True):
-            own = [place for place, number in enumerate(numbers) if number in clip]
-            if own:
-                cut = fit(frames if len(own) == len(numbers) else frames[own])
-                fitted.append(([numbers[place] for place in own], cut))
-    return [join_frames(clip, fitted) for (clip, _), fitted in zip(clips, parts, strict=True)]
-
-
-def join_frames(clip: list[int], parts: list[tuple[list[int], Tensor]]) -> Tensor:
-    """Put the frames of a clip in its order, given as (numbers, (t, 3, h, w)) parts."""
-    numbers = [number for own, _ in parts for number in own]
-    frames = parts[0][1] if len(parts) == 1 else torch.cat([cut for _, cut in parts])
-    return frames if numbers == clip else frames[[numbers.index(number) for number in clip]]
 
 
 def collate_clips(examples: Sequence[Example]) -> Batch:

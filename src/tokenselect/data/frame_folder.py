@@ -43,7 +43,7 @@ class FrameFolder(FrameSource):
         with self._open(0) as picture:
             return picture.height, picture.width
 
-    def stream(self, numbers: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
+    def stream(self, numbers: Sequence[int]) -> Iterator[tuple[list[int], Tensor]]:
         """Read the numbered pictures one by one."""
         height, width = self.size
         for number in numbers:
@@ -56,7 +56,7 @@ class FrameFolder(FrameSource):
                         f"{picture.height}",
                     )
                 pixels = torch.from_numpy(np.array(picture.convert("RGB")))
-            yield number, pixels.permute(2, 0, 1).unsqueeze(0)
+            yield [number], pixels.permute(2, 0, 1).unsqueeze(0)
 
     @contextmanager
     def _open(self, number: int) -> Iterator[Image.Image]:
@@ -86,21 +86,17 @@ def _natural_key(name: str) -> list[tuple[int, str]]:
 
 
 def walk_videos(folder: str | os.PathLike[str]) -> list[str]:
-    """List the videos under a folder, sorted: files, and folders that hold pictures.
+    """List the videos under a folder, sorted: files, and folders that hold pictures."""
+    return sorted(find_under(folder))
+
+
+def find_under(folder: str | os.PathLike[str]) -> Iterator[str]:
+    """Give the videos under a folder as they are found.
 
     Links are followed, but a folder is entered once only, however many links lead there.
     """
-    return sorted(_walk(os.fspath(folder)))
-
-
-def holds_videos(folder: str | os.PathLike[str]) -> bool:
-    """Tell whether there is any video under a folder."""
-    return next(_walk(os.fspath(folder)), None) is not None
-
-
-def _walk(folder: str) -> Iterator[str]:
     entered: set[tuple[int, int]] = set()
-    for place, folders, files in os.walk(folder, followlinks=True):
+    for place, folders, files in os.walk(os.fspath(folder), followlinks=True):
         state = os.stat(place)
         if (state.st_dev, state.st_ino) in entered:
             folders.clear()

@@ -17,7 +17,9 @@ from torch import Tensor
 MAX_FRAME_PIXELS = 8192 * 4320  # an 8K picture, 106 MB as RGB
 MAX_ASPECT = 32  # longer side to shorter side: resizing by the shorter one must not explode
 MAX_CLIP_PIXELS = 2**28  # of the frames that one `read` returns, 805 MB as RGB
-CHUNK_PIXELS = 2**24  # of full-size frames that are resized together, 50 MB as RGB
+CHUNK_PIXELS = 2**24  # of frames that are handed out together, 50 MB as RGB
+
+Fit = Callable[[Tensor], Tensor]  # cuts (n, 3, h, w) frames down, each by itself
 
 
 class VideoError(ValueError):
@@ -94,50 +96,56 @@ class FrameSource(AbstractContextManager["FrameSource"]):
         return self.size[0] * self.size[1]
 
     @abstractmethod
-    def stream(self, numbers: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
-        """Give each frame of rising `numbers` once, as (number, (1, 3, h, w) uint8).
+    def stream(self, numbers: Sequence[int]) -> Iterator[tuple[list[int], Tensor]]:
+        """Give the frames of rising `numbers`, as (numbers, (n, 3, h, w) uint8), a few at a time.
 
-        They may come in another order: a caller goes by the number.
+        They may come in another order: a caller goes by the numbers.
         """
 
-    def chunks(self, numbers: Sequence[int]) -> Iterator[tuple[list[int], Tensor]]:
-        """Give rising numbers as (numbers, (t, 3, h, w) uint8) of at most `CHUNK_PIXELS` each."""
-        held: list[tuple[int, Tensor]] = []
-        for number, frame in self.stream(numbers):
-            held.append((number, frame))
-            if (len(held) + 1) * frame[0, 0].numel() > CHUNK_PIXELS:
-                yield [number for number, _ in held], torch.cat([frame for _, frame in held])
-                held.clear()
-        if held:
-            yield [number for number, _ in held], torch.cat([frame for _, frame in held])
-
-    def read(
-        self, indices: Sequence[int], *, each: Callable[[Tensor], Tensor] | None = None
-    ) -> Tensor:
+    def read(self, indices: Sequence[int]) -> Tensor:
         """Return (t, 3, h, w) uint8 frames in the order of `indices`, channels last in memory.
 
-        Args:
-            indices: numbers of the frames; one may come twice, in any order.
-            each: applied to every (1, 3, h, w) frame before it is kept, such as a resize. Without
-                it the frames together may have at most `MAX_CLIP_PIXELS`.
+        Together they may have at most `MAX_CLIP_PIXELS`; `read_clips` cuts larger ones down.
         """
-        places: dict[int, list[int]] = {}
-        for place, index in enumerate(indices):
-            places.setdefault(int(index), []).append(place)
-        if each is None and (pixels := len(indices) * self.frame_pixels) > MAX_CLIP_PIXELS:
+        if (pixels := len(indices) * self.frame_pixels) > MAX_CLIP_PIXELS:
             raise VideoError(
                 self.path,
                 f"needs {pixels:,} pixels for {len(indices)} frames; the limit is "
                 f"{MAX_CLIP_PIXELS:,}",
             )
-        frames = torch.empty(0)
-        for number, frame in self.stream(self.check_numbers(list(places))):
-            kept = frame if each is None else each(frame)
-            if not len(frames):
-                channels_last = (len(indices), *kept.shape[2:], kept.shape[1])
-                frames = torch.empty(channels_last, dtype=kept.dtype).permute(0, 3, 1, 2)
-            frames[places[number]] = kept
-        return frames
+        return self.read_clips([indices], lambda height, width: [lambda frames: frames])[0]
+
+    def read_clips(
+        self, clips: Sequence[Sequence[int]], fit: Callable[[int, int], Sequence[Fit]]
+    ) -> list[Tensor]:
+        """Read the frames of clips, each decoded once and cut down before the next ones.
+
+        Args:
+            clips: numbers of the frames of each; one may come twice, in any order.
+            fit: given height and width of a frame, makes what cuts the frames of each clip down.
+
+        Returns:
+            (t, ...) of each clip, as its cut left them.
+        """
+        fits: Sequence[Fit] = ()
+        read = [torch.empty(0)] * len(clips)
+        for numbers, frames in self.stream(self.check_numbers([n for clip in clips for n in clip])):
+            fits = fits or fit(frames.shape[2], frames.shape[3])
+            for place, (clip, cut) in enumerate(zip(clips, fits, strict=True)):
+                own = [number for number in numbers if number in clip]
+                if not own:
+                    continue
+                is_all = len(own) == len(numbers)
+                kept = cut(frames if is_all else frames[[numbers.index(n) for n in own]])
+                if is_all and numbers == list(clip) and len(own) > 1:
+                    read[place] = kept
+                    continue
+                if not len(read[place]):
+                    channels_last = (len(clip), *kept.shape[2:], kept.shape[1])
+                    read[place] = kept.new_empty(channels_last).permute(0, 3, 1, 2)
+                for number, frame in zip(own, kept, strict=True):
+                    read[place][[at for at, n in enumerate(clip) if n == number]] = frame
+        return read
 
     def check_numbers(self, numbers: Sequence[int]) -> list[int]:
         """Sort different frame numbers; raise `IndexError` where there is no such frame."""
@@ -184,7 +192,6 @@ class FramesInMemory(FrameSource):
         """Height and width of a frame."""
         return self.frames.shape[2], self.frames.shape[3]
 
-    def stream(self, numbers: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
-        """Give each numbered frame."""
-        for number in numbers:
-            yield number, self.frames[number : number + 1]
+    def stream(self, numbers: Sequence[int]) -> Iterator[tuple[list[int], Tensor]]:
+        """Give all at once."""
+        yield list(numbers), self.frames[list(numbers)]

@@ -21,16 +21,11 @@ MAX_CLASSES = 100_000  # a larger label is a mistake, and would cost gigabytes o
 
 
 class Sample(NamedTuple):
-    """One labelled video, or part of a video.
+    """One labelled video, or part of a video."""
 
-    Attributes:
-        path: file, or folder of frames.
-        label: class number; None where nothing says it (test sets).
-        span: the first frame of the part and the one after its last; None for the whole video.
-    """
-
-    path: str
-    label: int | None
+    path: str  # file, or folder of frames
+    label: int | None  # class number; None where nothing says it (test sets)
+    # the first frame of the part and the one after its last; None for the whole video
     span: tuple[int, int] | None = None
 
 

@@ -6,7 +6,6 @@ keyframes; the packets themselves are kept, so that no seek is needed later.
 """
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import dropwhile, islice
@@ -46,66 +45,58 @@ class PacketTable:
     def __init__(self, container: InputContainer, stream: VideoStream, *, path: str):
         self.path, self._container, self._stream = path, container, stream
         self._held: list[Packet] | None = []
-        self._identities: list[int | None] = []  # stamp of each packet, in decoding order
-        self._keyframe_positions: list[int] = []
-        self._end = 0  # stamp at which the last frame goes
-        self._demux_all()
-        self.is_counted = self._has_no_order()
-        stamps = self._identities if not self.is_counted else range(len(self._identities))
-        self._stamps = np.asarray(stamps, dtype=np.int64)
+        stamps, keyframes = self._demux()
+        self.is_counted = self._has_no_order(stamps)
+        in_order = range(len(stamps)) if self.is_counted else stamps
+        self._stamps = np.asarray(in_order, dtype=np.int64)  # of each packet, in decoding order
         self._position_of_frame = np.argsort(self._stamps, kind="stable")
         self.shown = self._stamps[self._position_of_frame]
         unit = 1 / (stream.average_rate or 25) if self.is_counted else stream.time_base
         self.times = (self.shown - self.shown[0]) * float(unit or 1)
-        self._keyframes = self._rising_keyframes()
+        # keyframes that are shown in the order they are stored: their stamps and positions
+        keys = self._stamps[keyframes]
+        is_later = np.diff(np.maximum.accumulate(keys), prepend=keys[:1] - 1) > 0
+        self._key_stamps, self._key_positions = keys[is_later], np.array(keyframes)[is_later]
 
-    def _demux_all(self) -> None:
-        num_packets, held_bytes = 0, 0
+    def _demux(self) -> tuple[list[int | None], list[int]]:
+        """Give the stamp of each packet in decoding order, and the positions of the keyframes."""
+        stamps: list[int | None] = []
+        keyframes: list[int] = []
+        num_packets = held_bytes = last = 0
         for packet in self._container.demux(self._stream):
             is_end = packet.size == 0 and packet.dts is None
             num_packets += not is_end
             if packet.size == 0 or packet.is_discard:  # nothing to show
                 continue
-            self._append(packet)
+            if packet.is_corrupt:
+                raise VideoError(self.path, f"is truncated or corrupt at frame {len(stamps)}")
+            if packet.is_keyframe:
+                keyframes.append(len(stamps))
+            stamps.append(packet.pts)
+            last = max(last, (packet.pts or 0) + (packet.duration or 0))
             held_bytes += packet.size
             if held_bytes > HELD_BYTES:
                 self._held = None
-        if not self._identities:
+            elif self._held is not None:
+                self._held.append(packet)
+        if not stamps:
             raise VideoError(self.path, "has no frames")
         if num_packets < self._stream.frames:
             raise VideoError(
                 self.path, f"is truncated: {num_packets} of {self._stream.frames} frames are there"
             )
-        end = float(self._end * (self._stream.time_base or 0))
+        end = float(last * (self._stream.time_base or 0))
         missing = stated_duration(self._container, self._stream) - end
         if missing > SLACK:
             raise VideoError(self.path, f"is truncated: the last {missing:.1f} seconds are missing")
+        return stamps, keyframes
 
-    def _append(self, packet: Packet) -> None:
-        if packet.is_corrupt:
-            raise VideoError(self.path, f"is truncated or corrupt at frame {len(self._identities)}")
-        if packet.is_keyframe:
-            self._keyframe_positions.append(len(self._identities))
-        self._identities.append(packet.pts)
-        self._end = max(self._end, (packet.pts or 0) + (packet.duration or 0))
-        if self._held is not None:
-            self._held.append(packet)
-
-    def _has_no_order(self) -> bool:
-        stamps = self._identities
+    def _has_no_order(self, stamps: list[int | None]) -> bool:
         if None in stamps or len(set(stamps)) < len(stamps):
             return True
         is_rising = stamps == sorted(stamps)  # type: ignore[type-var]
         is_reordered = self._stream.codec_context.reorder_depth > 0
         return self._container.format.name == "avi" and is_rising and is_reordered
-
-    def _rising_keyframes(self) -> list[tuple[int, int]]:
-        """List (stamp, position) of the keyframes that are shown in the order they are stored."""
-        keyframes: list[tuple[int, int]] = []
-        for position in self._keyframe_positions:
-            if not keyframes or self._stamps[position] > keyframes[-1][0]:
-                keyframes.append((int(self._stamps[position]), position))
-        return keyframes
 
     def runs(self, frames: Iterable[int]) -> list[Run]:
         """Split rising frame numbers into runs, skipping the stretches that no frame needs.
@@ -127,8 +118,8 @@ class PacketTable:
         position = int(self._position_of_frame[frame])
         if self.is_counted:
             return 0, min(position + MAX_REORDER, len(self._stamps) - 1)
-        number = bisect_right(self._keyframes, (int(self.shown[frame]), len(self._stamps)))
-        start = min(self._keyframes[number - 1][1], position) if number else 0
+        number = int(np.searchsorted(self._key_stamps, self.shown[frame], side="right"))
+        start = min(int(self._key_positions[number - 1]), position) if number else 0
         return start, position
 
     def packets(self, run: Run) -> Sequence[Packet] | Iterator[Packet]:
@@ -139,20 +130,17 @@ class PacketTable:
 
     def _demux_run(self, run: Run) -> Iterator[Packet]:
         """Seek to the run, or demux from the start of the file where the seek went too far."""
-        first = self._identities[run.start]
+        first, index = int(self._stamps[run.start]), self._stream.index
         if not self.is_counted:
-            self._container.seek(first or 0, stream=self._stream)
-            found = dropwhile(
-                lambda packet: packet.pts != first,
-                shown_packets(self._container, self._stream.index),
-            )
+            self._container.seek(first, stream=self._stream)
+            packets = shown_packets(self._container, index)
+            found = dropwhile(lambda packet: packet.pts != first, packets)
             if (packet := next(found, None)) is not None:
                 yield packet
                 yield from islice(found, run.end - run.start)
                 return
         with open_container(self.path) as container:
-            packets = shown_packets(container, self._stream.index)
-            yield from islice(packets, run.start, run.end + 1)
+            yield from islice(shown_packets(container, index), run.start, run.end + 1)
 
 
 def shown_packets(container: InputContainer, index: int) -> Iterator[Packet]:

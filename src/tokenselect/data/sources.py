@@ -34,11 +34,6 @@ def open_sample(number: int) -> FramesInMemory:
     return FramesInMemory(clips.video(number).contiguous(), fps=FPS, name=f"sample:{number}")
 
 
-def sample_label(number: int) -> str:
-    """Give the action that sample clip `number` shows."""
-    return CLASS_NAMES[number]
-
-
 # By platform: what FFmpeg calls a camera, and the system that it belongs to.
 CAMERAS = {"darwin": ("{}", "avfoundation"), "win32": ("video={}", "dshow")}
 
@@ -147,8 +142,10 @@ def _find(word: str, *, seconds: float, tell: Callable[[str], object]) -> list[F
     path = Path(word)
     if word.startswith(("http://", "https://")):
         return [FoundVideo(word, partial(_open_address, word, tell))]
-    if path.is_dir():
-        return _in_folder(path)
+    if path.is_dir() and not list_pictures(path):  # a folder of pictures is one video
+        if not (names := walk_videos(path)):
+            raise VideoError(path, "holds no videos")
+        return [FoundVideo(name, partial(open_video, name)) for name in names]
     if path.exists():
         return [FoundVideo(word, partial(open_video, word))]
     if match := SAMPLE_NAME.fullmatch(word):
@@ -163,21 +160,11 @@ def _find(word: str, *, seconds: float, tell: Callable[[str], object]) -> list[F
     raise FileNotFoundError(f"{word} does not exist; a video is {WHAT_A_VIDEO_IS}")
 
 
-def _in_folder(path: Path) -> list[FoundVideo]:
-    """List the videos below a folder; a folder of pictures is one video."""
-    if list_pictures(path):
-        return [FoundVideo(str(path), partial(open_video, path))]
-    found = walk_videos(path)
-    if not found:
-        raise VideoError(path, "holds no videos")
-    return [FoundVideo(name, partial(open_video, name)) for name in found]
-
-
 def _samples(word: str, number: str | None) -> list[FoundVideo]:
     if int(number or 0) >= NUM_SAMPLES:
         raise ValueError(f"samples are numbered 0 to {NUM_SAMPLES - 1}, got {word!r}")
     numbers = range(NUM_SAMPLES) if word == "samples" else [int(number or 0)]
-    return [FoundVideo(f"sample:{n}", partial(open_sample, n), sample_label(n)) for n in numbers]
+    return [FoundVideo(f"sample:{n}", partial(open_sample, n), CLASS_NAMES[n]) for n in numbers]
 
 
 def _open_address(address: str, tell: Callable[[str], object]) -> FrameSource:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tokenselect.data.frame_folder import holds_videos
+from tokenselect.data.frame_folder import find_under
 from tokenselect.data.labels import Sample
 
 PART_WORDS = {
@@ -44,7 +44,7 @@ def find_parts(root: str | os.PathLike[str]) -> dict[str, Path]:
         raise FileNotFoundError(f"{root} does not exist")
     if root.is_file():
         return {UNDIVIDED: root}
-    folders = [folder for folder in list_folders(root) if holds_videos(folder)]
+    folders = [folder for folder in list_folders(root) if any(find_under(folder))]
     if folders and all(part_of(folder.name) and _has_classes(folder) for folder in folders):
         return _first_of_each(folders)
     files = sorted(file for file in root.iterdir() if file.suffix.lower() in LIST_SUFFIXES)
@@ -73,7 +73,7 @@ def list_folders(path: Path) -> list[Path]:
 
 
 def _has_classes(folder: Path) -> bool:
-    return any(holds_videos(inner) for inner in list_folders(folder))
+    return any(any(find_under(inner)) for inner in list_folders(folder))
 
 
 def _first_of_each(paths: Sequence[Path]) -> dict[str, Path]:

@@ -32,18 +32,14 @@ NOISE = 0.1  # largest change of a pixel
 def draw_mask(rng: np.random.Generator, radius: int) -> Floats:
     """Return the (2r + 1, 2r + 1) coverage of a disc, square, diamond, ring or cross."""
     y, x = np.abs(np.mgrid[-radius : radius + 1, -radius : radius + 1]).astype(np.float32)
-    kind = rng.integers(5)
-    if kind == 0:
-        depth = radius - np.hypot(x, y)
-    elif kind == 1:
-        depth = 0.8 * radius - np.maximum(x, y)
-    elif kind == 2:
-        depth = radius - (x + y)
-    elif kind == 3:
-        depth = 0.35 * radius - np.abs(np.hypot(x, y) - 0.65 * radius)
-    else:
-        depth = np.maximum(radius / 3 - np.minimum(x, y), -1)
-    return np.clip(depth + 0.5, 0, 1).astype(np.float32)
+    depths = (
+        lambda: radius - np.hypot(x, y),
+        lambda: 0.8 * radius - np.maximum(x, y),
+        lambda: radius - (x + y),
+        lambda: 0.35 * radius - np.abs(np.hypot(x, y) - 0.65 * radius),
+        lambda: np.maximum(radius / 3 - np.minimum(x, y), -1),
+    )
+    return np.clip(depths[rng.integers(5)]() + 0.5, 0, 1).astype(np.float32)
 
 
 def stamp(pixels: Floats, mask: Floats, centres: NDArray[np.int64], colours: Floats) -> None:
@@ -109,15 +105,10 @@ MEAN, STD = 0.45, 0.225  # what the Kinetics models were trained with
 
 @dataclass(frozen=True)
 class Truth:
-    """What decides the class of a clip.
+    """What decides the class of a clip."""
 
-    Attributes:
-        frames: (t,) bool, true in the burst.
-        boxes: (t, 4) pixels x0, y0, x1, y1 of the target in the frames of the burst, else zeros.
-    """
-
-    frames: Tensor
-    boxes: Tensor
+    frames: Tensor  # (t,) bool, true in the burst
+    boxes: Tensor  # (t, 4) pixels x0, y0, x1, y1 of the target in the burst, else zeros
 
 
 @dataclass(frozen=True)
@@ -198,10 +189,7 @@ class SyntheticActions(Dataset[tuple[Tensor, int]]):
         scene, _ = self._scene(index)
         frames = torch.zeros(self.frames, dtype=torch.bool)
         frames[scene.burst] = True
-        centres, radius = (
-            torch.from_numpy(scene.centres[TARGET]),
-            scene.stamps[TARGET].shape[0] // 2,
-        )
+        centres, radius = torch.from_numpy(scene.centres[TARGET]), len(scene.stamps[TARGET]) // 2
         boxes = torch.cat([centres - radius, centres + radius + 1], dim=1).float()  # (t, 4)
         limits = torch.tensor([self.size[1], self.size[0]] * 2, dtype=torch.float32)
         return Truth(frames, boxes.clamp(min=0).minimum(limits) * frames[:, None])

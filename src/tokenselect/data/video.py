@@ -19,7 +19,6 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
 from av.video.stream import VideoStream
 from torch import Tensor
-from torch.utils.data import get_worker_info
 
 from tokenselect.data.frame_folder import FrameFolder
 from tokenselect.data.frame_source import FrameSource, VideoError, check_frame_size
@@ -35,14 +34,12 @@ class VideoReader(FrameSource):
 
     Args:
         path: the file.
-        threads: of the decoder; 0 lets it choose. None: one inside a worker of a data loader,
-            where the processes already fill the machine, else the decoder's choice.
+        threads: of the decoder; None takes as many as torch has, one in a data loader's worker.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, threads: int | None = None):
         path = os.fspath(path)
-        if threads is None:
-            threads = 0 if get_worker_info() is None else 1
+        threads = torch.get_num_threads() if threads is None else threads
         _check_file(path)
         with _named_errors(path):
             self._container, self._stream = open_stream(path, threads=threads)
@@ -72,13 +69,12 @@ class VideoReader(FrameSource):
         """Pixels of one frame, as the header says."""
         return self._height * self._width
 
-    def stream(self, numbers: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
+    def stream(self, numbers: Sequence[int]) -> Iterator[tuple[list[int], Tensor]]:
         """Decode rising frame numbers one by one."""
         with _named_errors(self.path):
             for run in self._table.runs(numbers):
                 for stamp, frame in self._decode_run(run):
-                    picture = torch.from_numpy(self._to_picture(frame))
-                    yield self._number_of(stamp), picture.permute(2, 0, 1).unsqueeze(0)
+                    yield [self._number_of(stamp)], self._to_picture(frame)
 
     def verify(self) -> None:
         """Decode every frame and keep none; raise `VideoError` where something is damaged."""
@@ -139,15 +135,19 @@ class VideoReader(FrameSource):
             yield from self._stream.decode(packet)
         yield from self._stream.decode(None)  # what waits for reordering
 
-    def _to_picture(self, frame: VideoFrame) -> np.ndarray:
-        """Convert to (h, w, 3) RGB and turn it the way a player shows it."""
+    def _to_picture(self, frame: VideoFrame) -> Tensor:
+        """Convert to (1, 3, h, w) RGB in the decoder's memory, the way a player shows it."""
         self._check_whole(frame)
         turned = self._reformatter.reformat(
             frame, width=self._width, height=self._height, format="rgb24", threads=1
         )
         if self._quarter_turns is None:
             self._quarter_turns = round(frame.rotation / 90) % 4
-        return np.ascontiguousarray(np.rot90(turned.to_ndarray(), k=self._quarter_turns))
+        rows = torch.frombuffer(turned.planes[0], dtype=torch.uint8).view(self._height, -1)
+        picture = rows[:, : 3 * self._width].unflatten(1, (self._width, 3))  # (h, w, 3)
+        if self._quarter_turns:
+            picture = picture.rot90(self._quarter_turns)
+        return picture.permute(2, 0, 1)[None]
 
     def _check_whole(self, frame: VideoFrame) -> None:
         if frame.is_corrupt:

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from tokenselect.checkpoints import info_of, method_of, plan_of, remarks_of
 from tokenselect.checkpoints.model import UNTRAINED
 from tokenselect.data import FrameSource, VideoError
-from tokenselect.data.sources import NUM_SAMPLES, open_sample, sample_label
+from tokenselect.data.sources import NUM_SAMPLES, open_sample
+from tokenselect.data.synthetic import CLASS_NAMES
 from tokenselect.inference.explain import explain_video
 from tokenselect.inference.live import Watcher
 from tokenselect.insertion import adapter_of
@@ -120,7 +121,7 @@ def open_named(video: str, store: UploadStore) -> Iterator[tuple[FrameSource, st
     if match := SAMPLE.fullmatch(video):
         number = int(match[1])
         sample = open_sample(number)
-        yield sample, f"sample {number}: {sample_label(number)}"
+        yield sample, f"sample {number}: {CLASS_NAMES[number]}"
         return
     with store.borrow(video) as upload:
         try:
@@ -137,7 +138,7 @@ def info(here: Here) -> schemas.Info:
         methods=list(UNTRAINED),
         samples=[
             schemas.SampleEntry(
-                video=f"sample:{n}", label=sample_label(n), picture=f"/api/samples/{n}.jpg"
+                video=f"sample:{n}", label=CLASS_NAMES[n], picture=f"/api/samples/{n}.jpg"
             )
             for n in range(NUM_SAMPLES)
         ],
