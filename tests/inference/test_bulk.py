@@ -6,17 +6,25 @@ import sys
 import time
 from collections import Counter
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data import default_collate
 
 from tests.weights.models import scramble
 from tokenselect.checkpoints import info_of, load_model, save_model, weights_digest
 from tokenselect.cli.main import main
 from tokenselect.data import open_video, write_video
-from tokenselect.inference.bulk import Reading, on_ray, on_this_machine
-from tokenselect.inference.predict import predict_video
+from tokenselect.inference.bulk import (
+    answer_batches,
+    on_ray,
+    on_this_machine,
+    read_and_answer,
+    read_batches,
+)
+from tokenselect.inference.predict import Reading, predict_video
 from tokenselect.inference.rows import Row, classify_videos
 from tokenselect.inference.rows import read_rows as read_file
 from tokenselect.locking import InUseError, holding
@@ -89,6 +97,24 @@ def test_workers_and_this_process_give_the_same_answers(checkpoint, clips):
     for video, row in alone.items():  # a batch may round otherwise
         assert row.probabilities == pytest.approx(helped[video].probabilities, abs=1e-5)
         assert (row.label, row.error) == (helped[video].label, helped[video].error)
+
+
+@pytest.mark.parametrize("is_torch", [True, False])
+def test_a_labelled_set_is_answered_by_workers_as_by_this_process(checkpoint, is_torch):
+    model, generator = load_model(checkpoint), torch.Generator().manual_seed(0)
+    dataset = [(torch.randn(3, 4, 32, 32, generator=generator), label) for label in range(11)]
+    read = partial(read_batches, dataset=dataset, collate=default_collate, batch=2)
+    answer = partial(answer_batches, run=model, device=torch.device("cpu"))
+    options = {"model": model, "is_torch": is_torch}
+    alone, helped = (
+        sorted(
+            read_and_answer(range(6), read, answer, workers=workers, **options), key=itemgetter(0)
+        )
+        for workers in (0, 2)
+    )
+    assert [number for number, _, _ in helped] == list(range(6))
+    for (_, scores, labels), (_, others, same) in zip(alone, helped, strict=True):
+        assert torch.allclose(scores, others, atol=1e-6) and torch.equal(labels, same)
 
 
 def test_a_long_video_gets_a_timeline_the_one_of_predict(checkpoint, tmp_path):

@@ -1,18 +1,24 @@
+import subprocess
+import sys
 from functools import partial
 
 import pytest
 import torch
 
-from tokenselect.checkpoints import ModelInfo, load_model
+from tests.weights.models import scramble
+from tokenselect.checkpoints import ModelInfo, info_of, load_model
+from tokenselect.data import VideoReader, write_video
 from tokenselect.data.clips import ClipRule
 from tokenselect.data.sources import FoundVideo, FramesInMemory, find_videos
 from tokenselect.inference.predict import (
     Moment,
     Timeline,
     answer_video,
+    lean_rule,
     predict_video,
     split_windows,
 )
+from tokenselect.models import create_model
 
 RULE = ClipRule(4, (6, 8), stride=2)
 
@@ -97,3 +103,55 @@ def test_a_sample_is_given_to_the_model_as_it_was_made():
     source = video.open()
     rule = load_model().info.clip_rule
     assert rule.sample(0, source.num_frames) == [list(range(16))]
+
+
+@pytest.mark.parametrize(("name", "decoded"), [("mvit_mini", 6), ("video_swin_mini", 4)])
+def test_frames_that_a_plan_drops_for_sure_are_not_decoded(name, decoded, tmp_path, monkeypatch):
+    write_video(tmp_path / "clip.mp4", torch.randint(0, 256, (33, 3, 40, 48)).byte())
+    options = {"num_classes": 5, "frames": 8, "size": 32}
+    model = scramble(create_model(name, plan="T0_0.5-S1_0.5", method="uniform", **options)).eval()
+    made, to_picture = [], VideoReader._to_picture
+    monkeypatch.setattr(
+        VideoReader, "_to_picture", lambda *given: made.append(1) or to_picture(*given)
+    )
+    answers = []
+    for rule in (info_of(model).clip_rule, lean_rule(model)):
+        made.clear()
+        with VideoReader(tmp_path / "clip.mp4") as source, torch.inference_mode():
+            answers.append(model(rule.normalize(rule.read_crops(source))))
+    assert len(made) == decoded
+    assert torch.equal(*answers)
+
+
+@pytest.mark.parametrize("plan", ["T0_0.5", "T1_0.5", "S0_0.5"])
+def test_frames_are_left_out_only_where_their_places_decide_before_block_0(plan):
+    method = "motion" if plan == "T0_0.5" else "uniform"
+    model = create_model("mvit_mini", plan=plan, method=method, num_classes=5)
+    assert lean_rule(model) == info_of(model).clip_rule
+
+
+PEAK = """
+import resource, sys, torch
+import tokenselect.data.packets as packets
+from tokenselect.data import open_video
+from tokenselect.inference.predict import predict_video
+from tokenselect.models import create_model
+packets.HELD_BYTES = 2**16
+torch.set_num_threads(1)
+model = create_model("mvit_mini", num_classes=3, frames=4, size=32).eval()
+for path in sys.argv[1:]:
+    predict_video(model, open_video(path), window=4.0)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_length_of_a_video(tmp_path):
+    frames = torch.randint(0, 256, (12, 3, 240, 320)).byte()
+    paths = [tmp_path / f"{seconds}.mp4" for seconds in (6, 120)]
+    for path, times in zip(paths, (5, 100), strict=True):
+        write_video(path, frames.repeat(times, 1, 1, 1), fps=10, options={"preset": "ultrafast"})
+    assert paths[1].stat().st_size > 2**25  # far more than may be held
+    command = [sys.executable, "-c", PEAK, *map(str, paths)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert int(told[1]) - int(told[0]) < 8192  # kilobytes

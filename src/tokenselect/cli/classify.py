@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from tokenselect.checkpoints import info_of, method_of, plan_of, weights_digest
@@ -14,8 +15,8 @@ from tokenselect.cli.terminal import counting
 from tokenselect.data import parse_views
 from tokenselect.data.frame_folder import walk_videos
 from tokenselect.data.labels import read_text_lines
-from tokenselect.inference.bulk import Reading, on_ray, on_this_machine
-from tokenselect.inference.predict import knows_synthetic
+from tokenselect.inference.bulk import on_ray, on_this_machine
+from tokenselect.inference.predict import Reading
 from tokenselect.inference.rows import classify_videos
 
 
@@ -29,7 +30,7 @@ def classify(
     window: float = 10.0,
     step: float | None = None,
     batch: int = 8,
-    workers: int = 2,
+    workers: int | None = None,
     ray: str | None = None,
 ) -> None:
     """Classify many videos into one table, a row each; run it again to finish what was killed.
@@ -43,16 +44,17 @@ def classify(
         window: a longer video is read in windows of so many seconds; 0 for never.
         step: seconds from one window to the next; half a window if not given.
         batch: clips of one forward pass, from one video or several.
-        workers: processes that read videos; on a Ray cluster, that also run the model.
+        workers: processes that read videos and, on a CPU or a Ray cluster, run the model; as many
+            as threads if not given.
         ray: address of a Ray cluster, auto, or local for a new one on this machine.
     """
     clips, crops = parse_views(views)
+    workers = torch.get_num_threads() if workers is None else workers
     if batch < 1 or workers < 0:
         raise ValueError(f"batch must be at least 1 and workers 0, got {batch} and {workers}")
     files = list_files(videos)
     loaded = options.load(videos, **({"device": "cpu"} if ray else {}))
-    rule, is_synthetic = info_of(loaded).clip_rule, knows_synthetic(loaded)
-    reading = Reading(rule, clips, crops, window, step, is_synthetic)
+    reading = Reading.of(loaded, clips, crops, window, step)
     how: dict[str, Any] = {"reading": reading, "batch": batch}
     if engine.runtime != "torch":
         how["open_run"] = engine.pick(loaded, batch=batch)

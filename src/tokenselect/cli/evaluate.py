@@ -2,7 +2,9 @@
 
 import csv
 import json
+import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +12,17 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from tokenselect.checkpoints import info_of, plan_of
 from tokenselect.cli.options import TORCH, ClipOptions, RuntimeOptions
 from tokenselect.cli.terminal import counting
-from tokenselect.data import parse_views
+from tokenselect.data import VideoDataset, parse_views
+from tokenselect.data.clips import SeenFrames
 from tokenselect.data.synthetic import SyntheticActions
+from tokenselect.inference.bulk import answer_batches, read_and_answer, read_batches
+from tokenselect.inference.predict import lean_rule
 from tokenselect.insertion import selectors_of
-from tokenselect.measure.accuracy import Accuracy, Runner, count_answers
+from tokenselect.measure.accuracy import Accuracy, AccuracyCounter, Runner
 from tokenselect.measure.cost import count_macs
 from tokenselect.measure.recall import measure_recall
 from tokenselect.training.build import recipe_of
@@ -96,22 +100,26 @@ def measure(
     workers: int,
     run: Runner,
 ) -> tuple[dict[str, Any], Tensor, Tensor]:
-    """Measure accuracy, multiply-adds and time; give probabilities and labels, too."""
+    """Measure accuracy, multiply-adds and time, reading included; give scores and labels, too."""
     info, data = info_of(model), recipe_of(model).data
-    device = next(model.parameters()).device
-    loader: DataLoader[Any] = DataLoader(
-        clips.dataset, batch_size=batch_size, num_workers=workers, collate_fn=clips.collate
-    )
-    answers: list[tuple[Tensor, Tensor]] = []
+    if isinstance(clips.dataset, VideoDataset) and (seen := lean_rule(model).seen):
+        clips.dataset.sampler = SeenFrames(clips.dataset.sampler, seen)
+    workers = max(workers, torch.get_num_threads()) if workers else 0
+    read = partial(read_batches, dataset=clips.dataset, collate=clips.collate, batch=batch_size)
+    answer = partial(answer_batches, run=run, device=next(model.parameters()).device)
+    numbers, is_torch = range(-(-len(clips) // batch_size)), run is model
+    answers, start = [], time.perf_counter()
     with counting("testing", len(clips)) as advance:
-
-        def note(scores: Tensor, labels: Tensor) -> None:
-            answers.append((scores.cpu(), labels.cpu()))
-            advance(len(labels))
-
-        counter, seconds = count_answers(
-            model, loader, num_classes=len(info.id2label), device=device, run=run, on_batch=note
-        )
+        for answered in read_and_answer(
+            numbers, read, answer, model=model, workers=workers, is_torch=is_torch
+        ):
+            answers.append(answered)
+            advance(len(answered[2]))
+    answers.sort(key=lambda answered: answered[0])
+    scores, labels = (torch.cat([answered[n] for answered in answers]) for n in (1, 2))
+    seconds = time.perf_counter() - start
+    counter = AccuracyCounter(len(info.id2label))
+    counter.add(scores, labels)
     accuracy = counter.result()
     num_views = parse_views(views)[0] * parse_views(views)[1]
     gmacs = count_macs(model, 1, 3, data.frames, data.size, data.size).gmacs
@@ -127,7 +135,6 @@ def measure(
     }
     if isinstance(clips.dataset, SyntheticActions) and selectors_of(model) is not None:
         results["recall"] = measure_recall(model, clips.dataset)
-    scores, labels = (torch.cat(parts) for parts in zip(*answers, strict=True))
     return results, scores, labels
 
 

@@ -3,21 +3,26 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset
 
 from tokenselect.checkpoints import info_of
 from tokenselect.data import VideoError, open_video
-from tokenselect.data.clips import ClipRule
 from tokenselect.data.labels import fold
-from tokenselect.data.synthetic import looks_synthetic
 from tokenselect.extras import require
-from tokenselect.inference.predict import DOUBT, Moment, Timeline, split_windows
+from tokenselect.inference.predict import (
+    Moment,
+    Reading,
+    Timeline,
+    Window,
+    read_windows,
+    score_windows,
+)
 from tokenselect.inference.rows import Row, printable
 from tokenselect.measure.accuracy import Runner, score_views
 
@@ -27,94 +32,108 @@ OpenRun = Callable[[nn.Module], Runner]
 BLOCK = 16  # videos that a cluster hands out at a time: what a lost worker has to do again
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How videos are read."""
-
-    rule: ClipRule  # what the model wants
-    clips: int = 1  # of each window of a video
-    crops: int = 1  # of each clip
-    window: float = 10.0  # seconds of a window of a long video; 0 takes any video as one
-    step: float | None = None  # seconds from window to window; None for half a window
-    is_synthetic: bool = False  # the model knows synthetic actions alone
+Step = Callable[[Iterable[Any]], Iterator[Any]]
 
 
-@dataclass(frozen=True)
-class Window:
-    """One window of a video, (v, t, 3, h, w) uint8 crops, or why the video could not be read."""
-
-    video: str
-    is_last: bool
-    start: float = 0.0
-    end: float = 0.0
-    crops: Tensor | None = None
-    error: str | None = None
-
-
-def read_windows(video: str, reading: Reading) -> Iterator[Window]:
-    """Cut a video window by window; at an error it ends with that."""
-    try:
-        with closing(open_video(video)) as source:
-            spans = split_windows(source, seconds=reading.window, step=reading.step)
-            for span in spans:
-                crops = reading.rule.read_crops(
-                    source, start=span[0], stop=span[1], clips=reading.clips, crops=reading.crops
-                )
-                if reading.is_synthetic and not looks_synthetic(crops[0]):
-                    raise VideoError(video, DOUBT)
-                start, last = (float(source.times[frame]) for frame in (span[0], span[1] - 1))
-                yield Window(video, span == spans[-1], start, last + 1 / source.fps, crops)
-    except FILE_ERRORS as error:
-        yield Window(video, True, error=str(error) or type(error).__name__)
+def read_videos(videos: Iterable[str], reading: Reading) -> Iterator[tuple[str, Window | str]]:
+    """Cut videos window by window, each beside its name; one that cannot be read ends with why."""
+    for video in videos:
+        try:
+            with closing(open_video(video)) as source:
+                for window in read_windows(source, reading):
+                    yield video, window
+        except FILE_ERRORS as error:
+            yield video, str(error) or type(error).__name__
 
 
-class WindowReader(IterableDataset[Window]):
-    """The windows of videos; each worker reads its share of the videos."""
+class SharedWork(IterableDataset[Any]):
+    """Work on items, of which each worker of a data loader takes the next when it has time."""
 
-    def __init__(self, videos: Sequence[str], reading: Reading) -> None:
-        self.videos, self.reading = videos, reading
+    def __init__(self, items: Sequence[Any], work: Step) -> None:
+        self.items, self.work = items, work
+        self.taken = torch.multiprocessing.get_context().Value("q", 0)
 
-    def __iter__(self) -> Iterator[Window]:
-        worker = get_worker_info()
-        first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        for video in self.videos[first::step]:
-            yield from read_windows(video, self.reading)
+    def __iter__(self) -> Iterator[Any]:
+        return self.work(self._take())
+
+    def _take(self) -> Iterator[Any]:
+        while True:
+            with self.taken.get_lock():
+                number = self.taken.value
+                self.taken.value += 1
+            if number >= len(self.items):
+                return
+            yield self.items[number]
+
+
+def read_and_answer(
+    items: Sequence[Any],
+    read: Step,
+    answer: Step,
+    *,
+    model: nn.Module,
+    workers: int,
+    is_torch: bool,
+) -> Iterator[Any]:
+    """Read items and answer what was read, in whatever order it is done.
+
+    On a CPU every worker reads and runs the model in one thread: no pixel passes from process to
+    process, and no thread waits for another. Where torch does not run the model, or an accelerator
+    does, the workers read and this process answers.
+
+    Args:
+        items: of which each is read on its own.
+        read: turns items into what is answered.
+        answer: turns that into answers.
+        model: which `answer` runs.
+        workers: processes; 0 does all in this one, as is done for fewer than two items each.
+        is_torch: whether torch runs the model.
+    """
+    in_workers = is_torch and next(model.parameters()).device.type == "cpu"
+    work = SharedWork(items, partial(_chain, read, answer) if in_workers else read)
+    workers = workers if len(items) >= 2 * workers else 0
+    loader = DataLoader(work, batch_size=None, num_workers=workers, in_order=False)
+    yield from loader if in_workers else answer(loader)
+
+
+def _chain(read: Step, answer: Step, items: Iterable[Any]) -> Iterator[Any]:
+    return answer(read(items))
 
 
 @torch.inference_mode()
 def answer_windows(
-    model: nn.Module, windows: Iterable[Window], *, batch: int = 8, run: Runner | None = None
+    windows: Iterable[tuple[str, Window | str]],
+    *,
+    model: nn.Module,
+    batch: int = 8,
+    run: Runner | None = None,
 ) -> Iterator[Row]:
     """Classify windows, several videos' in one forward pass, and give each video's row.
 
     Args:
+        windows: beside the name of their video, of each in order; those of several may alternate.
         model: on the device that it shall run on, in evaluation mode.
-        windows: of a video one after the other; those of several videos may alternate.
         batch: clips of one forward pass.
         run: maps clips to logits in the model's place: its file in another runtime.
     """
-    rule, device = info_of(model).clip_rule, next(model.parameters()).device
     moments: dict[str, list[Moment]] = {}
-    waiting: list[Window] = []
+    waiting: list[tuple[str, Window]] = []
 
     def answer() -> Iterator[Row]:
-        crops = torch.stack([window.crops for window in waiting])  # type: ignore[misc]  # (n, v, …)
-        clips = rule.normalize(crops.flatten(0, 1)).unflatten(0, crops.shape[:2])
-        scores = score_views(run or model, clips.to(device), views_at_once=batch).cpu()
-        for window, probabilities in zip(waiting, scores, strict=True):
-            moment = Moment(window.start, window.end, probabilities)
-            moments.setdefault(window.video, []).append(moment)
-            if window.is_last:
-                yield row_of(model, window.video, moments.pop(window.video))
+        scores = score_windows(model, [window for _, window in waiting], batch=batch, run=run)
+        for (video, window), probabilities in zip(waiting, scores, strict=True):
+            moments.setdefault(video, []).append(Moment(window.start, window.end, probabilities))
+            if window.number == window.of:
+                yield row_of(model, video, moments.pop(video))
         waiting.clear()
 
-    for window in windows:
-        if window.crops is None:
+    for video, window in windows:
+        if isinstance(window, str):
             yield from answer() if waiting else ()
-            moments.pop(window.video, None)
-            yield Row(printable(window.video), error=window.error)
+            moments.pop(video, None)
+            yield Row(printable(video), error=window)
             continue
-        waiting.append(window)
+        waiting.append((video, window))
         if len(waiting) * len(window.crops) >= batch:
             yield from answer()
     yield from answer() if waiting else ()
@@ -167,36 +186,52 @@ def on_this_machine(
         model: on the device that it shall run on.
         videos: files.
         reading: how they are read.
-        workers: processes that read; 0 reads in this one.
+        workers: processes, as in `read_and_answer`.
         batch: clips of one forward pass.
         open_run: gives what runs the model, where torch does not.
     """
-    windows = WindowReader(videos, reading)
-    workers = min(workers, len(videos))
-    loader = DataLoader(windows, batch_size=None, num_workers=workers)
-    yield from answer_windows(model, loader, batch=batch, run=open_run and open_run(model))
+    read = partial(read_videos, reading=reading)
+    answer = partial(answer_windows, model=model, batch=batch, run=open_run and open_run(model))
+    is_torch = open_run is None
+    yield from read_and_answer(
+        videos, read, answer, model=model, workers=workers, is_torch=is_torch
+    )
+
+
+def read_batches(
+    numbers: Iterable[int], *, dataset: Any, collate: Callable[[list[Any]], Any], batch: int
+) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Read batches of a labelled data set by number: (number, video, labels)."""
+    for number in numbers:
+        places = range(number * batch, min((number + 1) * batch, len(dataset)))
+        video, labels = collate([dataset[place] for place in places])
+        yield number, video, labels
+
+
+@torch.inference_mode()
+def answer_batches(
+    batches: Iterable[tuple[int, Tensor, Tensor]], *, run: Runner, device: torch.device
+) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Give number, probabilities and labels of batches."""
+    for number, video, labels in batches:
+        yield number, score_views(run, video.to(device)).cpu(), labels
 
 
 class ClusterWorker:
     """Classifies the videos it is given; one stays alive in each process of a cluster."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        reading: Reading,
-        batch: int,
-        threads: int,
-        open_run: OpenRun | None,
+        self, model: nn.Module, reading: Reading, batch: int, threads: int, open_run: OpenRun | None
     ) -> None:
         torch.set_num_threads(threads)
-        self.run = open_run and open_run(model)
-        self.model = model.to("cuda" if torch.cuda.is_available() else "cpu")
-        self.reading, self.batch = reading, batch
+        model = model.to("cuda" if torch.cuda.is_available() else "cpu")
+        run = open_run and open_run(model)
+        self.read = partial(read_videos, reading=reading)
+        self.answer = partial(answer_windows, model=model, batch=batch, run=run)
 
     def __call__(self, block: dict[str, Any]) -> dict[str, list[Any]]:
         """Answer for a block of videos."""
-        windows = WindowReader([str(video) for video in block["video"]], self.reading)
-        rows = answer_windows(self.model, windows, batch=self.batch, run=self.run)
+        rows = self.answer(self.read(str(video) for video in block["video"]))
         return {"row": [row.to_dict() for row in rows]}
 
 

@@ -27,32 +27,18 @@ class Results:
 
 
 # Tables 1, 2, 4 and 5 of the paper for MViT-B16, Tables 2 and 3 for Video Swin-B.
+_MVIT_B16 = {
+    "dense": 78.4, "T0_0.9-S4_0.9": 78.1, "T0_0.8-S4_0.9": 77.9, "T0_0.6-S4_0.9": 77.5,
+    "T0_0.6": 77.5, "T0_0.5": 77.3, "T4_0.3": 77.3, "S0_0.6": 76.2, "S0_0.5": 76.2, "S4_0.3": 76.8,
+    "T0_0.8-S0_0.7": 76.4, "T0_0.9-S0_0.9-T4_0.7-S4_0.7": 76.4, "T4_0.6-S4_0.7-T8_0.4-S8_0.7": 76.5,
+    "T0_0.9-S0_0.9-T4_0.9-S4_0.9-T8_0.7-S8_0.8": 76.6,
+}  # fmt: skip
+_SWIN_B = {"dense": 82.7, "T0_0.8": 81.9, "T0_0.6": 81.4}
+_SWIN_B_W16 = {"dense": 69.6, "T0_0.7": 68.7, "T0_0.6": 68.1}
 PAPER = {
-    "mvit_b16": Results(
-        "the paper, Kinetics-400",
-        {
-            "dense": 78.4,
-            "T0_0.9-S4_0.9": 78.1,
-            "T0_0.8-S4_0.9": 77.9,
-            "T0_0.6-S4_0.9": 77.5,
-            "T0_0.6": 77.5,
-            "T0_0.5": 77.3,
-            "T4_0.3": 77.3,
-            "S0_0.6": 76.2,
-            "S0_0.5": 76.2,
-            "S4_0.3": 76.8,
-            "T0_0.8-S0_0.7": 76.4,
-            "T0_0.9-S0_0.9-T4_0.7-S4_0.7": 76.4,
-            "T4_0.6-S4_0.7-T8_0.4-S8_0.7": 76.5,
-            "T0_0.9-S0_0.9-T4_0.9-S4_0.9-T8_0.7-S8_0.8": 76.6,
-        },
-    ),
-    "video_swin_b": Results(
-        "the paper, Kinetics-400", {"dense": 82.7, "T0_0.8": 81.9, "T0_0.6": 81.4}
-    ),
-    "video_swin_b_w16": Results(
-        "the paper, Something-Something V2", {"dense": 69.6, "T0_0.7": 68.7, "T0_0.6": 68.1}
-    ),
+    "mvit_b16": Results("the paper, Kinetics-400", _MVIT_B16),
+    "video_swin_b": Results("the paper, Kinetics-400", _SWIN_B),
+    "video_swin_b_w16": Results("the paper, Something-Something V2", _SWIN_B_W16),
 }
 
 
@@ -65,6 +51,7 @@ def find_results(model: str, paths: Sequence[str | Path] = ()) -> Results | None
     """
     if not paths:
         return PAPER.get(model)
+    names = ", ".join(str(path) for path in paths)
     found = {
         str(SelectionPlan.of(record["plan"])): 100 * float(record["top1"])
         for path in paths
@@ -72,9 +59,8 @@ def find_results(model: str, paths: Sequence[str | Path] = ()) -> Results | None
         if record.get("model") == model
     }
     if not found:
-        names = ", ".join(str(path) for path in paths)
         raise ValueError(f"no result of {model} in {names}")
-    return Results(", ".join(str(path) for path in paths), found)
+    return Results(names, found)
 
 
 def _records(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -162,8 +148,13 @@ def calibrate_model(
         proposals = [p for p in ranked.values() if p.gmacs <= target_gmacs]
         check_found(proposals, ranked, f"{target_gmacs:g} GMACs", lambda p: p.gmacs, "GMACs")
         exact = (p for p in count_exactly(model, proposals) if p.gmacs <= target_gmacs)
-        chosen = list(islice(exact, count))
-        return time_proposals(model, ranked["dense"], chosen, repeats=repeats, tell=tell)
+        chosen, dense = list(islice(exact, count)), ranked["dense"]
+        names = list(dict.fromkeys(["dense", *(p.plan for p in chosen)]))
+        timed: dict[str, Timing] = {}
+        if repeats:
+            tell(f"timing {len(names)} plans")
+            timed = time_plans(model, names, repeats=repeats)
+        return _calibration(dense, chosen, timed)
     assert target_ms is not None
     return meet_latency(model, ranked, target_ms, count=count, repeats=max(1, repeats), tell=tell)
 
@@ -233,24 +224,11 @@ def count_exactly(model: nn.Module, proposals: Iterable[Proposal]) -> Iterator[P
         yield replace(p, gmacs=count_macs(with_plan(model, p.plan), *shape).gmacs)
 
 
-def time_proposals(
-    model: nn.Module,
-    dense: Proposal,
-    proposals: Sequence[Proposal],
-    *,
-    repeats: int,
-    tell: Callable[[str], object],
+def _calibration(
+    dense: Proposal, found: Iterable[Proposal], timed: Mapping[str, Timing]
 ) -> Calibration:
-    """Time the proposals and the dense model in turns."""
-    if not repeats:
-        return Calibration(dense, list(proposals))
-    names = list(dict.fromkeys(["dense", *(p.plan for p in proposals)]))
-    tell(f"timing {len(names)} plans")
-    timed = time_plans(model, names, repeats=repeats)
-    return Calibration(
-        replace(dense, milliseconds=timed["dense"]),
-        [replace(p, milliseconds=timed[p.plan]) for p in proposals],
-    )
+    first, *others = (replace(p, milliseconds=timed.get(p.plan)) for p in (dense, *found))
+    return Calibration(first, others)
 
 
 def time_plans(model: nn.Module, plans: Sequence[str], *, repeats: int) -> dict[str, Timing]:
@@ -290,5 +268,4 @@ def meet_latency(
         met += [p for p in batch if timed[p.plan] <= target]
     order = list(ranked)
     best = sorted(met, key=lambda p: order.index(p.plan))[:count]
-    proposals = [replace(p, milliseconds=timed[p.plan]) for p in count_exactly(model, best)]
-    return Calibration(replace(ranked["dense"], milliseconds=high), proposals)
+    return _calibration(ranked["dense"], count_exactly(model, best), timed)

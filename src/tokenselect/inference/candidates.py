@@ -1,7 +1,8 @@
 """Plans worth proposing for a model, and what they cost, without running any of them."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, product
 from typing import Any, cast
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from tokenselect.grid import TokenGrid
 from tokenselect.insertion import adapter_of
-from tokenselect.measure.cost import MacCount, count_macs
+from tokenselect.measure.cost import count_macs
 from tokenselect.plan import THW, SelectionPlan, Site
 
 RATIOS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
@@ -43,47 +44,27 @@ class _OneBlock(nn.Module):
         return self.block(TokenGrid(tokens, self.thw, self.num_prefix)).tokens
 
 
-@dataclass
 class CostModel:
     """Multiply-adds of one of our models under any plan: a block's follow from its grid alone."""
 
-    model: nn.Module  # dense
-    counted: dict[tuple[str, THW], float] = field(default_factory=dict)  # by kind of block and grid
+    def __init__(self, model: nn.Module) -> None:
+        """Take a dense model."""
+        self.model, self.video = model, cast(THW, model.default_input)
+        self.blocks: Sequence[Any] = adapter_of(model).blocks(model)
+        self.kinds = [repr(block) for block in self.blocks]  # of one kind: they cost the same
 
     @cached_property
-    def blocks(self) -> Sequence[Any]:
-        """The model's blocks."""
-        return adapter_of(self.model).blocks(self.model)
-
-    @cached_property
-    def kinds(self) -> list[str]:
-        """Each block's structure: blocks of one kind cost the same on the same grid."""
-        return [repr(block) for block in self.blocks]
-
-    @cached_property
-    def video(self) -> THW:
-        """The model's usual input."""
-        return cast(THW, self.model.default_input)
-
-    @cached_property
-    def whole(self) -> tuple[MacCount, int]:
-        """Multiply-adds of the dense model, and its class tokens."""
+    def dense(self) -> tuple[float, int, dict[tuple[str, THW], float]]:
+        """GMACs of embedding and head, class tokens, and GMACs by kind of block and grid."""
         seen: list[int] = []
         first = self.blocks[0]
         handle = first.register_forward_pre_hook(lambda _, given: seen.append(given[0].num_prefix))
         counted = count_macs(self.model, 1, 3, *self.video)
         handle.remove()
-        return counted, seen[0]
-
-    @cached_property
-    def rest(self) -> float:
-        """GMACs of embedding and head; on the way, those of each block on its own grid."""
-        counted, _ = self.whole
         names = {id(module): name for name, module in self.model.named_modules()}
         gmacs = [counted.by_module[names[id(block)]] / 1e9 for block in self.blocks]
-        for kind, thw, own in zip(self.kinds, self.grids(), gmacs, strict=True):
-            self.counted[kind, thw] = own
-        return counted.gmacs - sum(gmacs)
+        places = zip(self.kinds, self.grids(), strict=True)
+        return counted.gmacs - sum(gmacs), seen[0], dict(zip(places, gmacs, strict=True))
 
     def grids(self, plan: SelectionPlan | None = None) -> list[THW]:
         """Give the grid that enters each block."""
@@ -98,20 +79,18 @@ class CostModel:
 
     def _block(self, index: int, thw: THW) -> float:
         """Count the GMACs of a block on a grid."""
-        key = (self.kinds[index], thw)
-        if key not in self.counted:
-            block = self.blocks[index]
-            prefix = self.whole[1]
-            tokens = prefix + thw[0] * thw[1] * thw[2]
-            one = _OneBlock(block, thw, prefix)
-            self.counted[key] = count_macs(one, 1, tokens, block.in_channels).gmacs
-        return self.counted[key]
+        _, prefix, counted = self.dense
+        if (key := (self.kinds[index], thw)) not in counted:
+            one = _OneBlock(self.blocks[index], thw, prefix)
+            shape = (1, prefix + math.prod(thw), self.blocks[index].in_channels)
+            counted[key] = count_macs(one, *shape).gmacs
+        return counted[key]
 
     def candidate(self, plan: SelectionPlan) -> Candidate:
         """Work out a plan's cost and what it keeps."""
         grids, whole = self.grids(plan), self.grids()
         pairs = list(zip(grids, whole, strict=True))
-        gmacs = self.rest + sum(self._block(n, thw) for n, thw in enumerate(grids))
+        gmacs = self.dense[0] + sum(self._block(n, thw) for n, thw in enumerate(grids))
         times = [own[0] / full[0] for own, full in pairs]
         spaces = [own[1] * own[2] / (full[1] * full[2]) for own, full in pairs]
         return Candidate(plan, gmacs, sum(times) / len(times), sum(spaces) / len(spaces))

@@ -107,11 +107,8 @@ def spread_anchors(selection: Selection, *, stride: Pair | None = None) -> Tenso
 def block_strides(model: nn.Module) -> list[THW]:
     """Give the stride by which each block divides its grid."""
     adapter = adapter_of(model)
-    strides = []
-    for block in adapter.blocks(model):
-        t, h, w = (PROBE // side for side in adapter.out_thw(block, (PROBE,) * 3))
-        strides.append((t, h, w))
-    return strides
+    after = [adapter.out_thw(block, (PROBE,) * 3) for block in adapter.blocks(model)]
+    return [(PROBE // t, PROBE // h, PROBE // w) for t, h, w in after]
 
 
 def patch_stride(model: nn.Module, *, video: THW, thw: THW) -> THW:
@@ -174,16 +171,9 @@ def explain(
         source, name = found.open(), found.name
     else:
         source, name = open_frames(video), "frames"
+    options = {"start": start, "seconds": seconds, "repeats": repeats, "tell": be_silent}
     with closing(source):
-        return explain_video(
-            models,
-            source,
-            name=name,
-            start=start,
-            seconds=seconds,
-            repeats=repeats,
-            tell=be_silent,
-        )
+        return explain_video(models, source, name=name, **options)  # type: ignore[arg-type]
 
 
 def explain_video(
@@ -216,8 +206,7 @@ def explain_video(
     frames = source.read(numbers)
     (view,) = info.clip_rule.views((frames.shape[2], frames.shape[3]))
     inputs = info.clip_rule.cut(frames, [view]).to(next(first.parameters()).device)
-    recordings = []
-    runners: dict[str, Runner] = {}
+    recordings, runners = [], dict[str, Runner]()
     for model in models:
         tell(f"running plan {plan_of(model)}")
         recording = record_clip(model, inputs)
@@ -292,18 +281,10 @@ def tell_plan(
             scores = selection.scores[0, :, None, None].float().cpu().expand(-1, h, w)
         else:
             scores = recording.maps[label]
+        site, thws = selection.site, (selection.thw_before, selection.thw_after)
         kept = to_pixels(after.is_kept, stride=clip.stride, video=clip.video)
-        sites.append(
-            SiteStory(
-                text=str(selection.site),
-                kind=selection.site.kind,
-                block=selection.site.block,
-                thw_before=selection.thw_before,
-                thw_after=selection.thw_after,
-                scores=before.spread(scores),
-                kept=kept,
-            )
-        )
+        told = (str(site), site.kind, site.block, *thws, before.spread(scores), kept)
+        sites.append(SiteStory(*told))
     return PlanStory(
         plan=str(plan_of(model)),
         probabilities=recording.logits.softmax(dim=0),

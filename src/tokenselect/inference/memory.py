@@ -15,10 +15,9 @@ _MOST, _MOST_OF_OLD_VERSIONS = 2**30, 2**25  # bytes
 
 
 def optimize_for_inference(model: nn.Module, *, keep_memory: bool = True) -> nn.Module:
-    """Prepare a model to be run clip after clip; it is changed in place and given back.
+    """Prepare a model to be run clip after clip: in place, in evaluation mode, without gradients.
 
-    It goes into evaluation mode and its weights want no gradients any more. Run it inside
-    `torch.inference_mode()`: that is what lets our backbones take their fast paths.
+    Run it inside `torch.inference_mode()`: that is what lets our backbones take their fast paths.
 
     Args:
         model: any, with or without selectors.
@@ -31,16 +30,12 @@ def optimize_for_inference(model: nn.Module, *, keep_memory: bool = True) -> nn.
 
 
 def keep_freed_memory() -> bool:
-    """Make this process reuse freed memory instead of returning it to the system.
+    """Make this process reuse freed memory instead of returning it to the system, for good.
 
-    Only where glibc allocates (Linux); elsewhere nothing happens. There is no way back.
-
-    Returns:
-        Whether it took effect.
+    Only where glibc allocates (Linux); gives whether it took effect.
     """
-    if not sys.platform.startswith("linux"):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    is_linux = sys.platform.startswith("linux")
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if is_linux else None
     if mallopt is None:  # another C library
         return False
     is_set = any(mallopt(_MMAP_THRESHOLD, size) for size in (_MOST, _MOST_OF_OLD_VERSIONS))

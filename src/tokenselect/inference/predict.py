@@ -1,24 +1,27 @@
 """What is in videos, window by window, and what that costs with selection and without."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from tokenselect.checkpoints import info_of, plan_of, with_plan
 from tokenselect.data import FrameSource, VideoError, open_video
+from tokenselect.data.clips import ClipRule
 from tokenselect.data.sources import FoundVideo
 from tokenselect.data.synthetic import looks_synthetic
+from tokenselect.insertion import selectors_of
 from tokenselect.measure.accuracy import Runner, score_views
 from tokenselect.measure.cost import Timing, count_macs, time_forwards
 from tokenselect.plan import SelectionPlan, Site
+from tokenselect.selectors import FrameSelector
 
-Spans = list[tuple[int, int]]
+PROBE_SIDE = 32  # side of the clips that an embedding is tried with
 MAX_TIMES = 32  # as many clips make one, at most: 512 frames of a model that takes 16
 
 
@@ -70,7 +73,9 @@ class Timeline:
         ]
 
 
-def split_windows(source: FrameSource, *, seconds: float, step: float | None = None) -> Spans:
+def split_windows(
+    source: FrameSource, *, seconds: float, step: float | None = None
+) -> list[tuple[int, int]]:
     """Cut a long video into overlapping windows of frames.
 
     Args:
@@ -101,7 +106,7 @@ DOUBT = (
 def knows_synthetic(model: nn.Module) -> bool:
     """Tell whether a model was trained on synthetic actions alone."""
     data = dict(info_of(model).metadata.get("recipe") or {}).get("data", {})
-    return data.get("source") == "synthetic"
+    return bool(data.get("source") == "synthetic")
 
 
 def find_doubt(model: nn.Module, frames: Tensor) -> str | None:
@@ -114,12 +119,69 @@ def check_known(model: nn.Module, videos: Iterable[str]) -> None:
     for video in videos if knows_synthetic(model) else ():
         try:
             with closing(open_video(video)) as source:
-                frames = info_of(model).clip_rule.read_crops(source)[0]
-        except VideoError:
-            continue
-        if doubt := find_doubt(model, frames):
-            raise VideoError(video, doubt)
-        return
+                next(read_windows(source, Reading.of(model)))
+                return
+        except VideoError as error:
+            if error.reason == DOUBT:
+                raise
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How videos are read."""
+
+    rule: ClipRule  # what the model wants
+    clips: int = 1  # of each window of a video
+    crops: int = 1  # of each clip
+    window: float = 10.0  # seconds of a window of a long video; 0 takes any video as one
+    step: float | None = None  # seconds from window to window; None for half a window
+    is_synthetic: bool = False  # the model knows synthetic actions alone
+
+    @classmethod
+    def of(cls, model: nn.Module, *options: Any) -> Self:
+        """Read what a model wants and no more; the options are those from `clips` to `step`."""
+        return replace(cls(lean_rule(model), *options), is_synthetic=knows_synthetic(model))
+
+
+@dataclass(frozen=True)
+class Window:
+    """One window of a video."""
+
+    start: float  # seconds into the video
+    end: float
+    crops: Tensor  # (v, t, 3, h, w) uint8
+    number: int  # among the windows of the video
+    of: int  # windows of the video
+
+
+def read_windows(source: FrameSource, reading: Reading) -> Iterator[Window]:
+    """Cut a video window by window: no more than one is held."""
+    spans = split_windows(source, seconds=reading.window, step=reading.step)
+    for number, (start, stop) in enumerate(spans, 1):
+        crops = reading.rule.read_crops(
+            source, start=start, stop=stop, clips=reading.clips, crops=reading.crops
+        )
+        if reading.is_synthetic and not looks_synthetic(crops[0]):
+            raise VideoError(source.path, DOUBT)
+        end = float(source.times[stop - 1]) + 1 / source.fps
+        yield Window(float(source.times[start]), end, crops, number, len(spans))
+
+
+def score_windows(
+    model: nn.Module, windows: Sequence[Window], *, batch: int, run: Runner | None = None
+) -> Tensor:
+    """Give (n, classes) probabilities of windows, their views averaged.
+
+    Args:
+        model: on the device that it shall run on, in evaluation mode.
+        windows: with as many views each.
+        batch: clips of one forward pass, to bound memory.
+        run: maps clips to logits in the model's place: its file in another runtime.
+    """
+    crops = torch.stack([window.crops for window in windows])  # (n, v, t, 3, h, w)
+    clips = info_of(model).clip_rule.normalize(crops.flatten(0, 1)).unflatten(0, crops.shape[:2])
+    device = next(model.parameters()).device
+    return score_views(run or model, clips.to(device), views_at_once=batch).cpu()
 
 
 @torch.inference_mode()
@@ -148,21 +210,32 @@ def predict_video(
         run: maps clips to logits in the model's place: its file in another runtime.
         on_window: told how many of how many windows are done.
     """
-    rule, device = info_of(model).clip_rule, next(model.parameters()).device
-    spans = split_windows(source, seconds=window, step=step)
     moments = []
-    for number, (start, stop) in enumerate(spans):
-        seen = rule.read_crops(source, start=start, stop=stop, clips=clips, crops=crops)
-        if doubt := find_doubt(model, seen[0]):
-            raise VideoError(source.path, doubt)
-        inputs = rule.normalize(seen)[None].to(device)  # (1, v, 3, t, h, w)
-        scores = score_views(run or model, inputs, views_at_once=clips_at_once)
-        times = source.times
-        end = float(times[stop - 1]) + 1 / source.fps
-        moments.append(Moment(float(times[start]), end, scores[0].cpu()))
+    for seen in read_windows(source, Reading.of(model, clips, crops, window, step)):
+        scores = score_windows(model, [seen], batch=clips_at_once, run=run)
+        moments.append(Moment(seen.start, seen.end, scores[0]))
         if on_window is not None:
-            on_window(number + 1, len(spans))
+            on_window(seen.number, seen.of)
     return Timeline(moments, float(source.times[-1]) + 1 / source.fps)
+
+
+@torch.inference_mode()
+def lean_rule(model: nn.Module) -> ClipRule:
+    """Give the model's clip rule, less the frames that its plan drops before block 0 for sure.
+
+    `uniform` and `static` choose by place alone, so what they drop need not be decoded. Which
+    frames the kept tokens are made of is tried: a frame of NaN spreads to all that looks at it.
+    """
+    rule, selector = info_of(model).clip_rule, dict(selectors_of(model) or {}).get("T0")
+    if not isinstance(selector, FrameSelector) or not selector.scoring.is_blind:
+        return rule
+    if not hasattr(model, "embed") or rule.center or knows_synthetic(model):
+        return rule  # all frames count
+    probe = torch.zeros(rule.frames, 3, rule.frames, PROBE_SIDE, PROBE_SIDE)
+    probe[range(rule.frames), :, range(rule.frames)] = float("nan")
+    grid = model.embed(probe.to(next(model.parameters()).device))  # type: ignore[operator]
+    is_seen = selector(grid).tokens.isnan().flatten(1).any(dim=1)
+    return replace(rule, seen=tuple(is_seen.nonzero().flatten().tolist()))
 
 
 @dataclass(frozen=True)

@@ -79,11 +79,11 @@ def classify_videos(
     wanted = dict.fromkeys(videos)
     with holding(out):
         done = {row.video: row for row in read_rows(out, settings)} if out.exists() else {}
-        journal = Journal(out.with_name(f"{out.name}.part"), settings)
-        done |= journal.rows
+        journal = out.with_name(f"{out.name}.part")
+        done |= begin_journal(journal, settings)
         left = [video for video in wanted if printable(video) not in done]
         for row in engine(left) if left else ():
-            journal.add(row)
+            append(journal, row.to_dict())
             done[row.video] = row
             if on_row is not None:
                 on_row(len(done), len(wanted))
@@ -91,7 +91,7 @@ def classify_videos(
         others = [row for video, row in done.items() if video not in set(named)]
         rows = [*(done[video] for video in named), *others]
         write_rows(out, rows, settings=settings)
-        journal.path.unlink()
+        journal.unlink()
     errors = sum(row.error is not None for row in rows)
     return Summary(out, len(rows), len(wanted) - len(left), errors)
 
@@ -101,46 +101,30 @@ def printable(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-class Journal:
-    """The rows of an unfinished run, beside the file they will end up in.
+def append(journal: Path, values: Mapping[str, Any]) -> None:
+    """Keep a line for good."""
+    with naming(journal, "be written"), journal.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(values) + "\n")
 
-    Args:
-        path: the file.
-        settings: what the rows were made with; those of other settings are not mixed in.
+
+def begin_journal(path: Path, settings: Mapping[str, Any]) -> dict[str, Row]:
+    """Give the rows of an unfinished run, which stand beside the file they will end up in.
+
+    The first line says what they are made with. A last one that was cut off is dropped.
     """
-
-    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
-        self.path = path
-        self.settings = dict(settings)
-        self.rows: dict[str, Row] = {}
-        if path.exists():
-            self._read()
-        else:
-            self._append({"settings": self.settings})
-
-    def add(self, row: Row) -> None:
-        """Keep a row for good."""
-        self._append(row.to_dict())
-        self.rows[row.video] = row
-
-    def _append(self, values: Mapping[str, Any]) -> None:
-        with naming(self.path, "be written"), self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values) + "\n")
-
-    def _read(self) -> None:
-        """Take the whole lines over; a last one that was cut off is dropped from the file."""
-        text = self.path.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if whole != text:
-            self.path.write_bytes(whole)
-        with naming(self.path, "be read"):
-            lines = [json.loads(line) for line in whole.splitlines()]
-            made_with = [lines[0]["settings"]] if lines else []
-            self.rows = {values["video"]: Row.from_dict(values) for values in lines[1:]}
-        if not made_with:
-            self._append({"settings": self.settings})
-        for settings in made_with:
-            check_settings(self.path, settings, self.settings)
+    text = path.read_bytes() if path.exists() else b""
+    whole = text[: text.rfind(b"\n") + 1]
+    if whole != text:
+        path.write_bytes(whole)
+    if not whole:
+        append(path, {"settings": dict(settings)})
+        return {}
+    with naming(path, "be read"):
+        first, *lines = (json.loads(line) for line in whole.splitlines())
+        made_with = first["settings"]
+        rows = {values["video"]: Row.from_dict(values) for values in lines}
+    check_settings(path, made_with, settings)
+    return rows
 
 
 @contextmanager
@@ -189,7 +173,10 @@ def write_rows(path: Path, rows: Sequence[Row], *, settings: Mapping[str, Any]) 
                 unfinished.write_text(json.dumps(dict(settings), indent=2) + "\n")
                 os.replace(unfinished, settings_file(path))
                 with unfinished.open("w", encoding="utf-8", newline="") as file:
-                    (_write_csv if path.suffix == ".csv" else _write_lines)(file, values)
+                    if path.suffix == ".csv":
+                        _write_csv(file, values)
+                    else:
+                        file.writelines(json.dumps(v, ensure_ascii=False) + "\n" for v in values)
             os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -206,18 +193,13 @@ def read_rows(path: Path, settings: Mapping[str, Any]) -> list[Row]:
             beside = settings_file(path)
             made_with = json.loads(beside.read_text()) if beside.exists() else {}
             with path.open(encoding="utf-8", newline="") as file:
-                rows = (_read_csv if path.suffix == ".csv" else _read_lines)(file)
+                if path.suffix == ".csv":
+                    rows = _read_csv(file)
+                else:
+                    rows = [json.loads(line) for line in file.read().split("\n") if line]
         found = [Row.from_dict(values) for values in rows]
     check_settings(path, made_with, settings)
     return found
-
-
-def _write_lines(file: Any, values: Iterable[Mapping[str, Any]]) -> None:
-    file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in values)
-
-
-def _read_lines(file: Any) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read().split("\n") if line]
 
 
 def _write_csv(file: Any, values: Iterable[Mapping[str, Any]]) -> None:
@@ -241,19 +223,10 @@ def _read_csv(file: Any) -> list[dict[str, Any]]:
 def _schema(pyarrow: Any) -> Any:
     text, number = pyarrow.string(), pyarrow.float64()
     moment = {"start": number, "end": number, "label": text, "probability": number}
-    return pyarrow.schema(
-        {
-            "video": text,
-            "label": text,
-            "probability": number,
-            "truth": text,
-            "seconds": number,
-            "labels": pyarrow.list_(text),
-            "probabilities": pyarrow.list_(number),
-            "timeline": pyarrow.list_(pyarrow.struct(moment)),
-            "error": text,
-        }
-    )
+    kinds = {"probability": number, "seconds": number, "labels": pyarrow.list_(text)}
+    kinds["probabilities"] = pyarrow.list_(number)
+    kinds["timeline"] = pyarrow.list_(pyarrow.struct(moment))
+    return pyarrow.schema({field.name: kinds.get(field.name, text) for field in fields(Row)})
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -31,6 +31,8 @@ class RandomScoring(Scoring):
 class UniformScoring(Scoring):
     """Evenly spaced frames and patches, and of the regions the one in the centre."""
 
+    is_blind = True
+
     def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
         """Mark the frames in the middle of `keep` equal parts of the clip."""
         return _evenly_spaced(grid, grid.thw[0], keep)
@@ -198,6 +200,8 @@ class StaticScoring(Scoring):
         kind: "T" for frames, "S" for places in a frame.
         thw: the grid at the site; on another one the scores are interpolated.
     """
+
+    is_blind = True
 
     def __init__(self, kind: str, thw: THW) -> None:
         super().__init__()

@@ -89,6 +89,7 @@ class Scoring(nn.Module):
 
     needs_class_attention = False
     needs_prompt = False
+    is_blind = False  # whether frames are scored by their places alone, before any pixel is known
 
     def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
         """Score every frame by the average of its patches: (b, t)."""
