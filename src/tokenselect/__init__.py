@@ -62,41 +62,26 @@ __all__ = [
     "with_plan",
 ]
 
-_HOME_OF = {
-    "KeptTokens": "insertion",
-    "Preprocessor": "inference.preprocessor",
-    "Selection": "selectors",
-    "SelectionPlan": "plan",
-    "Site": "plan",
-    "TokenGrid": "grid",
-    "count_tokens": "insertion",
-    "create_model": "models",
-    "explain": "inference.explain",
-    "insert_selectors": "insertion",
-    "list_models": "models",
-    "load_model": "checkpoints",
-    "load_selectors": "checkpoints",
-    "load_weights": "weights",
-    "optimize_for_inference": "inference.memory",
-    "plan_of": "checkpoints",
-    "push_to_hub": "checkpoints.hub",
-    "record_kept": "insertion",
-    "record_selections": "insertion",
-    "remove_selectors": "insertion",
-    "save_model": "checkpoints",
-    "save_pretrained": "checkpoints.hub",
-    "set_plan": "insertion",
-    "set_sigma": "insertion",
-    "shrink_inputs": "insertion",
-    "supported_models": "adapters",
-    "with_plan": "checkpoints",
+_NAMES_IN = {  # all others are in `insertion`
+    "adapters": ["supported_models"],
+    "checkpoints": ["load_model", "load_selectors", "plan_of", "save_model", "with_plan"],
+    "checkpoints.hub": ["push_to_hub", "save_pretrained"],
+    "grid": ["TokenGrid"],
+    "inference.explain": ["explain"],
+    "inference.memory": ["optimize_for_inference"],
+    "inference.preprocessor": ["Preprocessor"],
+    "models": ["create_model", "list_models"],
+    "plan": ["SelectionPlan", "Site"],
+    "selectors": ["Selection"],
+    "weights": ["load_weights"],
 }
+_HOME_OF = {name: home for home, names in _NAMES_IN.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name not in __all__:
         raise AttributeError(f"module 'tokenselect' has no attribute {name!r}")
-    value = getattr(import_module(f"tokenselect.{_HOME_OF[name]}"), name)
+    value = getattr(import_module(f"tokenselect.{_HOME_OF.get(name, 'insertion')}"), name)
     globals()[name] = value
     return value
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tokenselect.comparison.lines import START, Line
+from tokenselect.comparison.lines import ORACLE, Line
 from tokenselect.comparison.planning import Cells, Comparison, plan_trials
 from tokenselect.comparison.table import (
     ComparisonRow,
@@ -86,11 +86,10 @@ def time_rows(
     device = choose_device()
     tasks: dict[str, Callable[[], object]] = {}
     for number, row in enumerate(rows):
-        title = START if row.method == START else Line(row.plan, row.method, row.variant).title
-        trial = cells[title, row.seeds[0]] if row.seeds else None
-        if trial is None or trial.is_oracle:
+        if not row.seeds or row.method == ORACLE:
             continue
-        model, clips = prepare_test(trial, row.plan)
+        line = Line(row.plan, row.method, row.variant)
+        model, clips = prepare_test(cells[line.title, row.seeds[0]], row.plan)
         video, _ = clips.collate([clips.dataset[0]])
         first = (video if video.ndim == 5 else video[:, 0]).to(device)  # one view
         tasks[str(number)] = partial(model.to(device), first)

@@ -124,7 +124,7 @@ def plan_trials(wanted: Comparison) -> tuple[list[Trial], Cells]:
     for seed in wanted.seeds:
         start = dense_trial(wanted, seed)
         trials[start.key] = start
-        cells[START, seed] = start
+        cells[Line(DENSE, START).title, seed] = start
         for line in [*wanted.dense_lines, *wanted.lines]:
             made = line_trial(wanted, line, seed, start)
             known = trials.get(made.key, made)

@@ -76,32 +76,27 @@ def gather(
 ) -> ComparisonRow:
     """Read the results of one line."""
     row = ComparisonRow(plan=line.plan, method=line.method, variant=line.variant)
-    title = START if line.method == START else line.title
-    if refusal := cells[title, seeds[0]].refusal:
+    if refusal := cells[line.title, seeds[0]].refusal:
         return replace(row, refusal=refusal)
     found: list[dict[str, Any]] = []
-    failed: list[str] = []
     for seed in seeds:
-        trial = cells[title, seed]
+        trial = cells[line.title, seed]
         path = Path(trial.results[line.plan])
         if path.is_file():
-            found.append({**json.loads(path.read_text()), "seed": seed})
+            found.append(json.loads(path.read_text()))
+            row.seeds.append(seed)
         else:
-            failed.append(f"seed {seed}: {errors.get(trial.key, 'no result')}")
+            row.errors.append(f"seed {seed}: {errors.get(trial.key, 'no result')}")
     if not found:
-        return replace(row, errors=failed)
+        return row
+    sites = found[0]["recall"]
     return replace(
         row,
-        seeds=[result["seed"] for result in found],
         top1=[result["top1"] for result in found],
         gmacs=found[0]["gmacs"],
-        recall={
-            site: statistics.mean(result["recall"][site] for result in found)
-            for site in found[0]["recall"]
-        },
+        recall={site: statistics.mean(each["recall"][site] for each in found) for site in sites},
         answers=[result["correct"] for result in found],
         minutes=statistics.mean(result["minutes"] for result in found),
-        errors=failed,
     )
 
 
@@ -113,20 +108,14 @@ def with_rivals(row: ComparisonRow, rows: Sequence[ComparisonRow]) -> Comparison
         rivals.sort(key=lambda rival: (rival.variant != row.variant, rival.variant))
         if not rivals or row.method == method:
             continue
-        ours = dict(zip(row.seeds, row.answers, strict=True))
-        theirs = dict(zip(rivals[0].seeds, rivals[0].answers, strict=True))
+        ours, theirs = (dict(zip(r.seeds, r.answers, strict=True)) for r in (row, rivals[0]))
         both = sorted(ours.keys() & theirs.keys())
-        if both:
-            pair = drop_skipped([ours[s] for s in both], [theirs[s] for s in both])
-            against[method] = compare_answers(*pair)
+        if both:  # on the clips that every text has an answer for
+            texts = [texts[seed] for texts in (ours, theirs) for seed in both]
+            clips = [clip for clip in zip(*texts, strict=True) if SKIPPED not in clip]
+            texts = ["".join(answers) for answers in zip(*clips, strict=True)]
+            against[method] = compare_answers(texts[: len(both)], texts[len(both) :])
     return replace(row, against=against)
-
-
-def drop_skipped(ours: list[str], theirs: list[str]) -> tuple[list[str], list[str]]:
-    """Keep the clips that every text has an answer for."""
-    clips = [clip for clip in zip(*ours, *theirs, strict=True) if SKIPPED not in clip]
-    texts = ["".join(answers) for answers in zip(*clips, strict=True)]
-    return texts[: len(ours)], texts[len(ours) :]
 
 
 def find_warnings(rows: Sequence[ComparisonRow]) -> list[str]:

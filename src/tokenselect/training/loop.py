@@ -7,7 +7,8 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -107,7 +108,7 @@ class Trainer:
                 epoch=self.finished,
                 enabled=self.learner.processes.is_main,
             ) as report,
-            Interruption(report) as interruption,
+            catching_signals(report) as is_asked,
         ):
             for line in self.opening:
                 report.say(line)
@@ -115,10 +116,10 @@ class Trainer:
                 if self.has_stalled:
                     report.say(f"stopped early: no better validation in {self.patience} epochs")
                     break
-                self.train_epoch(epoch, report, interruption)
+                self.train_epoch(epoch, report, is_asked)
                 figures = self.finish_epoch(epoch, report)
                 if self.finished < self.epochs:
-                    self.stop_if_asked(interruption)
+                    self.stop_if_asked(is_asked)
             if self.best is not None:
                 report.say(
                     f"best {self.best.top1:.1%} at epoch {self.best.epoch + 1}, in "
@@ -133,7 +134,7 @@ class Trainer:
             return False
         return self.finished - 1 - self.best.epoch >= self.patience
 
-    def train_epoch(self, epoch: int, report: RunReport, interruption: Interruption) -> None:
+    def train_epoch(self, epoch: int, report: RunReport, is_asked: Callable[[], bool]) -> None:
         """Take the steps of an epoch that are still to be taken."""
         self.order.epoch = epoch
         self.order.first_batch = self.step - epoch * self.order.batches_per_epoch
@@ -154,7 +155,7 @@ class Trainer:
             if self.is_checkpoint_due(saved):
                 self.save()
                 saved = time.monotonic()
-            self.stop_if_asked(interruption)
+            self.stop_if_asked(is_asked)
 
     def is_checkpoint_due(self, saved: float) -> bool:
         """Decide, the same in all processes, whether to write a checkpoint within the epoch."""
@@ -162,9 +163,9 @@ class Trainer:
             return True
         return main_process_says(time.monotonic() - saved > self.checkpoint_seconds)
 
-    def stop_if_asked(self, interruption: Interruption) -> None:
+    def stop_if_asked(self, is_asked: Callable[[], bool]) -> None:
         """End the run with a checkpoint if the user wants it to."""
-        if main_process_says(interruption.is_asked):
+        if main_process_says(is_asked()):
             self.save()
             raise KeyboardInterrupt
 
@@ -246,35 +247,30 @@ def read_best(state: dict[str, Any], run: Path, steps_per_epoch: int) -> Best | 
     return Best(best, (step - 1) // steps_per_epoch, step)
 
 
-class Interruption:
-    """Catches Ctrl+C and the end of a job, so that a run stops between two steps.
+@contextmanager
+def catching_signals(report: RunReport) -> Iterator[Callable[[], bool]]:
+    """Let Ctrl+C and the end of a job stop a run between two steps; give whether it should stop.
 
     The first signal asks for the stop, the second one stops at once. Only the main thread of a
     process can catch signals; in another one nothing changes.
     """
+    asked: list[int] = []
+    before: dict[int, Any] = {}
 
-    def __init__(self, report: RunReport) -> None:
-        self.report = report
-        self.is_asked = False
-        self.before: dict[int, Any] = {}
-
-    def __enter__(self) -> Interruption:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self.before[number] = signal.signal(number, self.ask)
-        return self
-
-    def ask(self, number: int, frame: FrameType | None) -> None:
-        """Ask for the stop, or stop."""
-        if self.is_asked:
+    def ask(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        if len(asked) > 1:
             raise KeyboardInterrupt
-        self.is_asked = True
-        self.report.say(
+        report.say(
             "stopping after this step or validation, with a checkpoint; once more stops at once"
         )
 
-    def __exit__(self, *error: object) -> None:
-        for number, handler in self.before.items():
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
             signal.signal(number, handler)
 
 
