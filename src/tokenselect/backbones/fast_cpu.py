@@ -102,11 +102,6 @@ def apply_in_parts(tokens: Tensor, layer: nn.Linear) -> Tensor:
     return out.unflatten(0, tokens.shape[:2])
 
 
-def call_linear(tokens: Tensor, layer: nn.Linear) -> Tensor:
-    """Return layer(tokens)."""
-    return layer(tokens)
-
-
 def gelu_linear(tokens: Tensor, layer: nn.Linear) -> Tensor:
     """Return gelu(layer(tokens)) of (n, c) tokens."""
     return torch.ops.aten.gelu_(apply_linear(tokens, layer))

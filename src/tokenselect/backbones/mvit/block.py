@@ -10,7 +10,6 @@ from tokenselect.backbones.fast_cpu import (
     add_linear,
     apply_in_parts,
     apply_linear,
-    call_linear,
     clips_at_once,
     fill_in_parts,
     gelu_linear,
@@ -145,7 +144,7 @@ class PooledAttention(nn.Module):
         """Return (b, p + t'·h'·w', heads, d) queries, and (b, p + keys, heads, d) keys, values."""
         is_fast, is_traced = is_cpu_inference(tokens), is_traced_inference()
         if (is_fast or is_traced) and is_untouched(*self.children()):
-            apply = apply_in_parts if is_fast else call_linear
+            apply = apply_in_parts if is_fast else (lambda tokens, layer: layer(tokens))
             q = apply(tokens, self.q)
             tokens, read_thw, stride = keep_read(
                 tokens, thw=thw, kernel=self.kernel, stride=self.kv_stride

@@ -53,10 +53,7 @@ def from_torchvision(
 ) -> dict[str, Tensor]:
     """Turn the state dict of torchvision's `MViT` (first version) into one for ours.
 
-    Args:
-        state: its state dict.
-        grid_size: rows and columns of its table of space, which it keeps flat;
-            None for a square.
+    `grid_size` are rows and columns of its table of space, which it keeps flat; None for a square.
     """
     return _convert(state, TORCHVISION, grid_size)
 
@@ -68,10 +65,6 @@ def from_slowfast(
 
     PyTorchVideo and older SlowFast files keep q, k and v apart, newer ones in one layer; either
     serves. PyTorchVideo lists its poolings twice, under two names.
-
-    Args:
-        state: its state dict.
-        grid_size: as in `from_torchvision`.
     """
     return _convert(state, SLOWFAST, grid_size)
 
