@@ -15,6 +15,8 @@ from tokenselect.cli.train import run, train
 from tokenselect.data import write_video
 from tokenselect.training import build, teach
 from tokenselect.training.build import checkpoint_activations, recipe_of
+from tokenselect.training.checkpoint import find_newest
+from tokenselect.training.distributed import Processes
 from tokenselect.training.loop import Trainer
 from tokenselect.training.recipe import Recipe, read_recipe, recipe_from_dict
 from tokenselect.training.step import NonFiniteError
@@ -179,6 +181,12 @@ def test_a_dense_model_of_the_task_teaches_the_selectors_once(tmp_path, monkeypa
     again = {**start, "weights": str(tmp_path / "selected")}  # its selectors are trained already
     train(small_recipe(tmp_path, name="again", model=again))
     assert len(taught) == 1 and taught[0].abs().sum() > 0
+    resumed = build.build_trainer(recipe, Processes(), is_new=False)
+    resumed.restore(find_newest(recipe.folder))
+    assert {group["factor"] for group in resumed.learner.optimizer.param_groups} == {
+        recipe.schedule.taught_factor,
+        recipe.schedule.backbone_factor,
+    }
 
 
 def test_a_run_that_nothing_can_teach_says_so(tmp_path, caplog):

@@ -41,6 +41,15 @@ def test_only_the_selectors_take_the_full_rate():
     assert len(names_in(model, optimizer, lr=0.02)) == len(list(model.parameters())) - 2
 
 
+def test_taught_selectors_learn_at_a_rate_of_their_own():
+    model = selected_model()
+    optimizer = build_optimizer(model, backbone_factor=0.3, selector_factor=0.1)
+    set_lr(optimizer, 2.0)
+    slow = {name for name, _ in model.named_parameters() if name.startswith("token_selectors")}
+    assert names_in(model, optimizer, lr=0.2) == slow
+    assert len(names_in(model, optimizer, lr=0.6)) == len(list(model.parameters())) - len(slow)
+
+
 def test_vectors_and_tables_are_not_decayed():
     model = selected_model()
     decayed = names_in(model, build_optimizer(model, weight_decay=0.3), weight_decay=0.3)
@@ -63,7 +72,7 @@ def test_what_the_model_itself_spares_is_not_decayed():
 def test_frozen_parameters_are_left_out():
     model = TinyBackbone()
     model.patch.requires_grad_(False)
-    groups = group_parameters(model, weight_decay=0.0, backbone_factor=1.0)
+    groups = group_parameters(model, weight_decay=0.0, backbone_factor=1.0, selector_factor=1.0)
     assert sum(len(group["params"]) for group in groups) == len(list(model.parameters())) - 2
 
 

@@ -12,8 +12,9 @@ from tokenselect.adapters.multiscale import OwnAdapter
 from tokenselect.grid import TokenGrid
 from tokenselect.insertion import selectors_of
 from tokenselect.plan import Site
-from tokenselect.training.choices import CHOICES, Tries, try_choices
-from tokenselect.training.teach import EVENNESS, choose_evenness, teach_selectors
+from tokenselect.selectors.taught import TaughtScoring
+from tokenselect.training.choices import CHOICES, Tries, draw_choices, try_choices, watch_clips
+from tokenselect.training.teach import choose_way, teach_selectors
 
 T, H, W, C = 7, 6, 5, 8
 CLASSES = 3
@@ -140,20 +141,36 @@ def test_choices_lose_what_running_with_them_alone_says():
     model = Flash()
     insert_selectors(model, "T0_1", scorer="taught", adapter=OwnAdapter)
     clips, labels, _ = flashes(4)
-    tries = try_choices(model, [(clips, labels)], Site("T", 0, count=2), uses_labels=True, seed=0)
-    assert tries.members.shape == (4, CHOICES, T) and (tries.members.sum(dim=2) == 2).all()
-    for number in range(CHOICES):
-        kept = clips[:, tries.members[0, number].bool()]
-        wanted = F.cross_entropy(model(kept), labels, reduction="none")
-        torch.testing.assert_close(tries.losses[:, number], wanted)
+    batches, site = [(clips[:3], labels[:3]), (clips[3:], labels[3:])], Site("T", 0, count=2)
+    tries = watch_clips(model, batches, site, uses_labels=True, seed=0)
+    scores = torch.zeros(4, T)
+    for seed in (0, 1):
+        tries = try_choices(model, batches, site, tries, scores=scores, seed=seed)
+    assert tries.members.shape == (4, 2 * CHOICES, T) and (tries.members.sum(dim=2) == 2).all()
+    for clip, label, members, losses in zip(
+        clips, labels, tries.members.bool(), tries.losses, strict=True
+    ):
+        kept = torch.stack([clip[choice] for choice in members])
+        wanted = F.cross_entropy(model(kept), label.expand(len(kept)), reduction="none")
+        torch.testing.assert_close(losses, wanted)
     assert str(selectors_of(model).plan) == "T0_1"
+
+
+def test_choices_are_drawn_where_scores_are_high():
+    scores = torch.zeros(50, T)
+    scores[:, 5] = 3.0
+    drawn = draw_choices(scores, 2, torch.Generator().manual_seed(0))
+    assert drawn.shape == (50, CHOICES, 2) and (drawn[..., 0] != drawn[..., 1]).all()
+    assert (drawn == 5).any(dim=2).float().mean() > 0.9
+    blind = draw_choices(torch.zeros(50, T), 2, torch.Generator().manual_seed(0))
+    assert 0.15 < (blind == 5).any(dim=2).float().mean() < 0.45
 
 
 def test_the_expected_loss_is_that_of_choices_as_likely_as_their_scores_say():
     features = torch.randn(3, T, 2)
     members = torch.eye(T).expand(3, -1, -1)
     losses = torch.rand(3, T)
-    tries = Tries(features, members, losses, hw=(1, 1))
+    tries = Tries(features, torch.zeros(3), 1, members, losses)
     found = tries.loss(lambda seen: seen[..., 0], torch.tensor([2, 0]))
     chances = features[[2, 0], :, 0].softmax(dim=1)
     torch.testing.assert_close(found, (chances * losses[[2, 0]]).sum(dim=1).mean())
@@ -161,10 +178,24 @@ def test_the_expected_loss_is_that_of_choices_as_likely_as_their_scores_say():
 
 def test_even_frames_are_taken_unless_the_taught_ones_are_clearly_better():
     torch.manual_seed(0)
-    noise = torch.randn(len(EVENNESS), 50)
-    assert choose_evenness(noise - noise.mean(dim=1, keepdim=True)) == 1.0
-    clear = torch.linspace(0, 4, len(EVENNESS))[:, None] + 0.1 * noise
-    assert choose_evenness(clear) == 0.0
+    noise, caution = torch.randn(5, 50), [0, 0, 1, 1, 2]
+    assert choose_way(noise - noise.mean(dim=1, keepdim=True), caution) == 4
+    means = torch.tensor([0.5, 0.0, 4.0, 4.0, 4.0])[:, None]
+    assert choose_way(means + 0.1 * noise, caution) == 1
+    means = torch.tensor([0.0, 0.0, 4.0, 0.0, 4.0])[:, None]
+    assert choose_way(means + noise - noise.mean(dim=1, keepdim=True), caution) == 3
+
+
+def test_a_steady_region_is_the_same_in_every_frame():
+    torch.manual_seed(0)
+    scoring = TaughtScoring("S", C)
+    nn.init.normal_(scoring.network.score.weight)
+    grid = TokenGrid.from_patches(torch.randn(2, T, H, W, C))
+    for steadiness in (1.0, 0.0):
+        scoring.trust(0.25, steadiness)
+        scores = scoring.score_anchors(grid, side=(3, 2), stride=(1, 1))
+        is_steady = torch.allclose(scores, scores[:, :1].expand_as(scores), atol=1e-6)
+        assert is_steady == (steadiness == 1)
 
 
 def test_a_scorer_that_cannot_be_taught_is_refused():

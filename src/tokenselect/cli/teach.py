@@ -25,7 +25,7 @@ def teach(
     out: str | None = None,
     labels: bool = True,
     clips: int | None = None,
-    steps: int = 300,
+    steps: int = 600,
     batch_size: int = 16,
     seed: int = 0,
 ) -> None:
@@ -42,7 +42,7 @@ def teach(
         out: folder for the model with its selectors; CHECKPOINT_PLAN if not given.
         labels: of the clips are used; --labels=false takes the model's own answers instead.
         clips: learn from so many clips, drawn at random; None takes all.
-        steps: of each scorer.
+        steps: of each scorer, half as many before its second round of choices.
         batch_size: clips at once; fewer where there are fewer than five batches.
         seed: of the draws.
     """
@@ -84,8 +84,8 @@ def print_lessons(lessons: list[Lesson]) -> None:
     """Print what each site was taught, and with it the loss on held-out clips."""
     table = Table("site", "loss with it", "loss, uniform", "share of uniform in the scores")
     for lesson in lessons:
-        taught, uniform = lesson.held_out[lesson.evenness], lesson.held_out[1.0]
-        table.add_row(lesson.site, f"{taught:.3f}", f"{uniform:.3f}", f"{lesson.evenness:.0%}")
+        losses = (f"{lesson.loss:.3f}", f"{lesson.uniform_loss:.3f}")
+        table.add_row(lesson.site, *losses, f"{lesson.evenness:.0%}")
     console = Console()
     console.print(table)
     for lesson in lessons:

@@ -75,7 +75,8 @@ HANDLING = {  # of a run: no result depends on it
     *("validate_every", "checkpoint_minutes", "checkpoint_steps"),
 }
 SINCE_FIRST = {  # keys of a recipe that 0.1 did not have, with the values that change nothing
-    **{"center": None, "balance": False, "sigma_end": 1.0, "patience": None},  # of data, schedule
+    **{"center": None, "balance": False},  # of data
+    **{"sigma_end": 1.0, "taught_factor": 1.0, "patience": None},  # of schedule
     **{"start": None, "stop": None},  # of a table
 }
 
@@ -240,6 +241,8 @@ def finish_trial(
     content["model"] = {**content["model"], "weights": weights or content["model"]["weights"]}
     if not has_scorer(recipe.model.method) or recipe.model.plan == DENSE:
         content["model"]["scorer"] = "paper"  # nothing depends on it
+    if content["model"]["scorer"] != "taught":
+        content["schedule"].pop("taught_factor", None)
     model = replace(recipe.model, weights=None, budgets=tuple(recipe.model.budgets))
     marks, refusal = mark_model(model, recipe.data.frames, recipe.data.size)
     marks = [*marks, mark_clips(recipe.data)]  # tell what has the same name from before

@@ -106,7 +106,7 @@ def measure_headroom(
                 selector = cast(Selector, selectors_of(model)[plan.sites[0].label])  # type: ignore[index]
                 found = []
                 for choice in tried:
-                    selector.scoring = Chosen(choice)
+                    selector.scoring = Chosen(torch.tensor(choice))
                     found.append(model(clips))
             remove_selectors(model)
             logits = torch.stack(found, dim=1)  # (b, choices, classes)
@@ -147,25 +147,25 @@ def list_choices(
 
 
 class Chosen(Scoring):
-    """Keeps given frames, or a given anchor, whatever the clip."""
+    """Keeps given frames, or a given anchor in every frame: (k,) for all clips, or (b, k)."""
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(self, choice: Tensor) -> None:
         super().__init__()
-        self.choice = list(choice)
+        self.choice = choice
 
     def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
         """Mark the frames."""
-        scores = torch.zeros(grid.tokens.shape[0], grid.thw[0], device=grid.tokens.device)
-        scores[:, self.choice] = 1
-        return scores
+        return self.mark(grid, grid.thw[0])
 
     def score_anchors(self, grid: TokenGrid, *, side: Pair, stride: Pair) -> Tensor:
         """Mark the anchor in every frame."""
         down, across = count_anchors(grid.thw[1:], side, stride)
-        shape = (grid.tokens.shape[0], grid.thw[0], down * across)
-        scores = torch.zeros(shape, device=grid.tokens.device)
-        scores[:, :, self.choice] = 1
-        return scores
+        return self.mark(grid, down * across)[:, None].expand(-1, grid.thw[0], -1)
+
+    def mark(self, grid: TokenGrid, count: int) -> Tensor:
+        """Give 1 to what is kept, 0 to the others: (b, count)."""
+        scores = torch.zeros(grid.tokens.shape[0], count, device=grid.tokens.device)
+        return scores.scatter(1, self.choice.to(scores.device).expand(len(scores), -1), 1.0)
 
 
 def sum_up(

@@ -70,14 +70,21 @@ class TaughtScoring(Scoring):
     """
 
     evenness: Tensor  # share of uniform selection in the scores; at 1 nothing else counts
+    steadiness: Tensor  # share of the clip's average in a frame's regions; at 1 all frames agree
 
     def __init__(self, kind: str, channels: int) -> None:
         super().__init__()
         network = FrameNetwork(4 * channels) if kind == "T" else PatchNetwork(2 * channels)
         self.network: FrameNetwork | PatchNetwork = network
         self.register_buffer("evenness", torch.tensor(0.5))
+        self.register_buffer("steadiness", torch.tensor(1.0))
         nn.init.zeros_(network.score.weight)
         nn.init.zeros_(network.score.bias)
+
+    def trust(self, evenness: float, steadiness: float) -> None:
+        """Set the share of uniform selection, and that of the clip's average."""
+        self.evenness.fill_(evenness)
+        self.steadiness.fill_(steadiness)
 
     def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
         """Score frames by their content and by an even spread of `keep`."""
@@ -91,11 +98,13 @@ class TaughtScoring(Scoring):
         return self._weigh(scores, even).unflatten(2, grid.thw[1:])
 
     def score_anchors(self, grid: TokenGrid, *, side: Pair, stride: Pair) -> Tensor:
-        """Average patches within each anchor, then weigh."""
+        """Average patches within each anchor, and anchors over time, then weigh."""
         h, w = grid.thw[1:]
         even = average_anchors(central_patches(h, w, device=grid.tokens.device), side, stride)
         scores = self.network(self.patch_features(grid)).float().unflatten(2, (h, w))
-        return self._weigh(average_anchors(scores, side, stride), even)
+        scores = average_anchors(scores, side, stride)  # (b, t, g)
+        scores = torch.lerp(scores, scores.mean(dim=1, keepdim=True), self.steadiness)
+        return self._weigh(scores, even)
 
     def frame_features(self, grid: TokenGrid) -> Tensor:
         """Describe each frame: (b, t, 4c).

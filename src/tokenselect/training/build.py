@@ -104,6 +104,7 @@ def build_learner(
     *,
     num_classes: int,
     steps_per_epoch: int,
+    selector_factor: float = 1.0,
 ) -> Learner:
     """Build what learns from a model on the device of this process."""
     schedule, augmentation, sigmas = recipe.schedule, recipe.augmentation, None
@@ -121,6 +122,7 @@ def build_learner(
             bare_model(model),
             weight_decay=schedule.weight_decay,
             backbone_factor=schedule.backbone_factor,
+            selector_factor=selector_factor,
         ),
         precision=Precision(recipe.precision, processes.device),
         processes=processes,
@@ -185,7 +187,8 @@ def build_trainer(
     start = recipe.model if is_new else replace(recipe.model, weights=None)
     model, loaded = build_model(start, class_names=class_names, frames=data.frames, size=data.size)
     model.to(device)
-    if is_new and can_be_taught(recipe.model, loaded):
+    is_taught = is_new and can_be_taught(recipe.model, loaded)  # a resumed optimizer remembers it
+    if is_taught:
         teach_at_start(
             model, clips=clips, held_out=val, seed=recipe.seed, processes=processes, **own
         )
@@ -196,7 +199,12 @@ def build_trainer(
     return Trainer(
         folder=recipe.folder,
         learner=build_learner(
-            recipe, processes, model, num_classes=len(class_names), steps_per_epoch=steps
+            recipe,
+            processes,
+            model,
+            num_classes=len(class_names),
+            steps_per_epoch=steps,
+            selector_factor=schedule.taught_factor if is_taught else 1.0,
         ),
         clips=clips,
         loader=build_loader(clips, order, workers=data.workers, pin_memory=device.type == "cuda"),

@@ -1,17 +1,16 @@
-"""What a dense model loses with each of many choices of frames or regions, drawn at random.
+"""What a dense model loses with each of many choices of frames or regions.
 
 Unlike the gradient of the dense model's loss, this tells what a frame is worth where only few are
 kept. Scores are learnt from it directly: a choice is as likely as the sum of its scores says, and
-the expected loss falls.
+the expected loss falls. The first choices are drawn at random, further ones where a scorer that
+learnt from those would look.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import combinations
-from math import comb
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -23,16 +22,17 @@ from tokenselect.grid import TokenGrid
 from tokenselect.insertion import selectors_of, set_plan
 from tokenselect.insertion.hooks import follow_grids
 from tokenselect.insertion.insert import TokenSelectors
-from tokenselect.measure.headroom import Choice, Chosen
+from tokenselect.measure.headroom import Chosen
 from tokenselect.ops.anchors import Pair, anchor_corners, average_anchors, default_stride
-from tokenselect.plan import THW, SelectionPlan, Site
+from tokenselect.plan import SelectionPlan, Site
 from tokenselect.selectors import Selector
 from tokenselect.selectors.taught import TaughtScoring
 
 FRAMES_OF_REGIONS = 2  # of a clip, whose patches are kept to learn from: all would fill the memory
 Clips = Tensor | list[Tensor]  # a list for models that take several pathways
 Batch = tuple[Clips, Tensor | None]
-CHOICES = 16  # tried with each clip
+CHOICES = 8  # drawn for each clip at a time
+TEMPERATURE = 0.5  # of the draws by scores, in units of their deviation
 
 
 @dataclass(frozen=True)
@@ -40,106 +40,106 @@ class Tries:
     """What a site's scorer learns from: choices and their losses."""
 
     features: Tensor  # (clips, t, width), or of some frames' patches (clips, f, n, width) at S
-    members: Tensor  # (clips, choices, l), 1 where a choice keeps a candidate: a frame, an anchor
+    labels: Tensor  # (clips,) that losses are measured by
+    keep: int  # candidates that a choice keeps: frames, or one anchor
+    members: Tensor  # (clips, choices, l), 1 where a choice keeps a candidate
     losses: Tensor  # (clips, choices) of the model
-    hw: Pair  # rows and columns of the grid
-    anchors: tuple[Pair, Pair] | None = None  # sides of a region, and of the steps between them
+    # rows and columns of the grid, of a region, and of the steps between regions; None for frames
+    anchors: tuple[Pair, Pair, Pair] | None = None
+
+    def score(self, network: nn.Module, rows: Tensor | slice = slice(None)) -> Tensor:
+        """Give a network's scores of some clips' candidates: (b, l)."""
+        scores = network(self.features[rows])
+        if self.anchors is None:
+            return scores
+        hw, side, stride = self.anchors
+        return average_anchors(scores.unflatten(2, hw), side, stride).mean(dim=1)
 
     def loss(self, network: nn.Module, rows: Tensor) -> Tensor:
         """Give the expected loss of some clips, by the scores of a network."""
-        scores = network(self.features[rows])
-        if self.anchors is not None:
-            maps = scores.unflatten(2, self.hw)
-            scores = average_anchors(maps, *self.anchors).mean(dim=1)  # (b, g)
-        sums = (self.members[rows] * scores[:, None]).sum(dim=2)  # (b, choices)
+        sums = (self.members[rows] * self.score(network, rows)[:, None]).sum(dim=2)  # (b, choices)
         return (sums.softmax(dim=1) * self.losses[rows]).sum(dim=1).mean()
 
 
 @torch.no_grad()
-def try_choices(
+def watch_clips(
     model: nn.Module, batches: Iterable[Batch], site: Site, *, uses_labels: bool, seed: int
 ) -> Tries:
-    """Answer clips with choices drawn anew for each batch; the model's plan keeps all at `site`."""
+    """Keep what a site's scorer sees of clips, no choice tried yet; the plan keeps all there."""
     generator = torch.Generator().manual_seed(seed)
-    scoring, selectors = taught_scoring(model, site), taught_selectors(model)
-    stride = getattr(selectors[site.label], "stride", None)
-    features, members, losses = [], [], []
-    thw: THW = (1, 1, 1)
+    scoring = taught_scoring(model, site)
+    features, known = [], []
     for clips, labels in labelled(batches, model, uses_labels=uses_labels):
         with probed(model, site) as caught:
-            model(clips)
+            losses_of(model, clips, labels)  # refuses what cannot teach
         (grid,) = caught
-        thw = grid.thw
-        tried = draw_choices(site, thw, stride, generator)
         if site.kind == "T":
             seen = scoring.frame_features(grid)
         else:
-            frames = torch.randperm(thw[0], generator=generator)[:FRAMES_OF_REGIONS]
+            frames = torch.randperm(grid.thw[0], generator=generator)[:FRAMES_OF_REGIONS]
             seen = scoring.patch_features(grid)[:, frames]
         features.append(seen.float())
-        losses.append(losses_with(model, clips, labels, site, tried))
-        kept = mark(tried, site, thw, stride).to(seen.device)
-        members.append(kept.expand(len(labels), -1, -1))
+        known.append(labels)
     if not features:
         raise ValueError("clips must hold at least one batch to learn from, got none")
-    hw, anchors = thw[1:], None
-    if site.kind == "S":
-        side = site.region_side(*hw)
-        anchors = (side, stride or default_stride(hw, side))
-    return Tries(torch.cat(features), torch.cat(members), torch.cat(losses), hw, anchors)
-
-
-def losses_with(
-    model: nn.Module, clips: Clips, labels: Tensor, site: Site, tried: list[Choice]
-) -> Tensor:
-    """Give each clip's loss with each choice: (b, choices)."""
-    selectors = taught_selectors(model)
-    plan = selectors.plan
-    others = tuple(other for other in plan if other.label != site.label)
-    selector = cast(Selector, selectors[site.label])
-    set_plan(model, SelectionPlan((*others, site)))
-    found = []
-    with own_scoring_kept(selector):
-        for choice in tried:
-            selector.scoring = Chosen(choice)
-            found.append(losses_of(model, clips, labels))
-    set_plan(model, plan)
-    return torch.stack(found, dim=1)
-
-
-def draw_choices(
-    site: Site, thw: THW, stride: Pair | None, generator: torch.Generator
-) -> list[Choice]:
-    """Draw sets of frames, or anchors, none twice; all of them where there are few."""
-    if site.kind == "S":
-        count = count_candidates(site, thw, stride)
-        anchors = torch.randperm(count, generator=generator)[:CHOICES].tolist()
-        return [(anchor,) for anchor in anchors]
-    t, keep = thw[0], site.frames_kept(thw[0])
-    if comb(t, keep) <= CHOICES:
-        return list(combinations(range(t), keep))
-    drawn: dict[Choice, None] = {}
-    while len(drawn) < CHOICES:
-        frames = torch.randperm(t, generator=generator)[:keep].sort().values
-        drawn.setdefault(tuple(frames.tolist()))
-    return list(drawn)
-
-
-def mark(tried: list[Choice], site: Site, thw: THW, stride: Pair | None) -> Tensor:
-    """Mark the candidates that each choice keeps: (choices, l)."""
-    marked = torch.zeros(len(tried), count_candidates(site, thw, stride))
-    for row, choice in zip(marked, tried, strict=True):
-        row[list(choice)] = 1
-    return marked
-
-
-def count_candidates(site: Site, thw: THW, stride: Pair | None) -> int:
-    """Count the frames, or the anchors of a frame."""
+    t = grid.thw[0]
+    keep, count, anchors = 1, t, None
     if site.kind == "T":
-        return thw[0]
-    hw = thw[1:]
-    side = site.region_side(*hw)
-    return len(anchor_corners(hw, side, stride or default_stride(hw, side)))
+        keep = site.frames_kept(t)
+    else:
+        stride = getattr(taught_selectors(model)[site.label], "stride", None)
+        side = site.region_side(*grid.thw[1:])
+        anchors = (grid.thw[1:], side, stride or default_stride(grid.thw[1:], side))
+        count = len(anchor_corners(*anchors))
+    labels = torch.cat(known)
+    nothing = features[0].new_zeros(len(labels), 0, count)
+    return Tries(torch.cat(features), labels, keep, nothing, nothing.sum(dim=2), anchors)
+
+
+@torch.no_grad()
+def try_choices(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    site: Site,
+    known: Tries,
+    *,
+    scores: Tensor,
+    seed: int,
+) -> Tries:
+    """Answer the clips that `known` is about with more choices, drawn by (clips, l) scores."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = draw_choices(scores, known.keep, generator)  # (clips, choices, k)
+    marks = torch.zeros_like(scores)[:, None].repeat(1, CHOICES, 1).scatter(2, drawn, 1.0)
+    selectors = taught_selectors(model)
+    plan, selector = selectors.plan, cast(Selector, selectors[site.label])
+    set_plan(model, SelectionPlan((*plan.sites[:-1], site)))
+    own, first = selector.scoring, 0
+    found: list[Tensor] = []
+    try:
+        for clips, _ in batches:
+            clips = moved_to(clips, marks.device)
+            rows = slice(first, first + len(clips[0] if isinstance(clips, list) else clips))
+            losses = []
+            for choice in drawn[rows].unbind(dim=1):
+                selector.scoring = Chosen(choice)
+                losses.append(losses_of(model, clips, known.labels[rows]))
+            found.append(torch.stack(losses, dim=1))
+            first = rows.stop
+    finally:
+        selector.scoring = own
+    set_plan(model, plan)
+    return replace(
+        known,
+        members=torch.cat([known.members, marks], dim=1),
+        losses=torch.cat([known.losses, torch.cat(found)], dim=1),
+    )
+
+
+def draw_choices(scores: Tensor, keep: int, generator: torch.Generator) -> Tensor:
+    """Draw sets of `keep` candidates, likelier where (b, l) scores are high: (b, choices, keep)."""
+    chances = (scores / TEMPERATURE).softmax(dim=1).cpu().repeat_interleave(CHOICES, dim=0)
+    drawn = chances.clamp_min(1e-6).multinomial(keep, generator=generator)
+    return drawn.unflatten(0, (-1, CHOICES)).to(scores.device)
 
 
 @contextmanager
@@ -153,16 +153,6 @@ def frozen(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter in learning:
             parameter.requires_grad_(True)
-
-
-@contextmanager
-def own_scoring_kept(selector: Selector) -> Iterator[None]:
-    """Give a selector its own scoring back at the end."""
-    scoring = selector.scoring
-    try:
-        yield
-    finally:
-        selector.scoring = scoring
 
 
 @contextmanager
@@ -206,13 +196,18 @@ def logits_of(output: Any) -> Tensor:
     return logits
 
 
+def moved_to(clips: Clips, device: torch.device) -> Clips:
+    """Move clips of one pathway or of several."""
+    return clips.to(device) if isinstance(clips, Tensor) else [part.to(device) for part in clips]
+
+
 def labelled(
     batches: Iterable[Batch], model: nn.Module, *, uses_labels: bool
 ) -> Iterator[tuple[Clips, Tensor]]:
     """Go through batches on the model's device, labelled as they are or by the model itself."""
     device = next(model.parameters()).device
     for clips, labels in batches:
-        moved = clips.to(device) if isinstance(clips, Tensor) else [c.to(device) for c in clips]
+        moved = moved_to(clips, device)
         if not uses_labels:
             with torch.no_grad():
                 labels = logits_of(model(moved)).argmax(dim=1)

@@ -54,7 +54,7 @@ TABLES = ("position", "pos_embed", "pos_encoding", "bias_table", "class_token", 
 
 
 def group_parameters(
-    model: nn.Module, *, weight_decay: float, backbone_factor: float
+    model: nn.Module, *, weight_decay: float, backbone_factor: float, selector_factor: float = 1.0
 ) -> list[dict[str, Any]]:
     """Sort parameters into at most four groups, by learning rate and weight decay.
 
@@ -70,17 +70,26 @@ def group_parameters(
         is_table = any(word in name for word in TABLES)
         is_spared = is_table or name in spared or name.endswith(".bias")
         decays = parameter.ndim > 1 and not is_spared
-        factor = 1.0 if is_selector else backbone_factor
+        factor = selector_factor if is_selector else backbone_factor
         group = {"params": [], "factor": factor, "weight_decay": weight_decay if decays else 0.0}
         groups.setdefault((is_selector, decays), group)["params"].append(parameter)
     return list(groups.values())
 
 
 def build_optimizer(
-    model: nn.Module, *, weight_decay: float = 0.05, backbone_factor: float = 0.01
+    model: nn.Module,
+    *,
+    weight_decay: float = 0.05,
+    backbone_factor: float = 0.01,
+    selector_factor: float = 1.0,
 ) -> AdamW:
     """Build AdamW over `model`; the learning rate is set by `set_lr` before each step."""
-    groups = group_parameters(model, weight_decay=weight_decay, backbone_factor=backbone_factor)
+    groups = group_parameters(
+        model,
+        weight_decay=weight_decay,
+        backbone_factor=backbone_factor,
+        selector_factor=selector_factor,
+    )
     if not groups:
         raise ValueError("the model has no parameter to train")
     # fused: one pass over all parameters, which matters where they are small and many
@@ -88,6 +97,6 @@ def build_optimizer(
 
 
 def set_lr(optimizer: AdamW, lr: float) -> None:
-    """Set the selectors' learning rate; the backbone's follows by its factor."""
+    """Set the learning rate; each group's follows by its factor."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group["factor"]

@@ -126,8 +126,8 @@ def recipe_from_dict(values: Mapping[str, Any]) -> Recipe:
     for key in ("clip_norm", "ema"):  # 0.1 took 0 for none
         if values.get("schedule", {}).get(key) == 0:
             values["schedule"][key] = None
-    if "schedule" in values:  # 0.1 let σ fall until the last step
-        values["schedule"].setdefault("sigma_end", 1.0)
+    if "schedule" in values:  # 0.1 let σ fall until the last step, and taught no selectors
+        values["schedule"] = {"sigma_end": 1.0, "taught_factor": 1.0} | values["schedule"]
     return _make(recipe_parser().parse_object(values))
 
 

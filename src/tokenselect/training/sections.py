@@ -198,6 +198,8 @@ class ScheduleRecipe:
         accumulation: parts that a process cuts its share into, to save memory.
         lr: highest learning rate of the selectors.
         backbone_factor: the backbone's learning rate as a multiple of that.
+        taught_factor: the same for selectors that the dense model taught before the first step; at
+            the full rate they would unlearn it.
         warmup_lr: learning rate of the first step.
         min_lr: learning rate of the last step.
         weight_decay: of matrices; vectors and tables are spared.
@@ -214,6 +216,7 @@ class ScheduleRecipe:
     accumulation: int = 1
     lr: float = 1e-4
     backbone_factor: float = 0.01
+    taught_factor: float = 0.1
     warmup_lr: float = 1e-6
     min_lr: float = 1e-6
     weight_decay: float = 0.05
@@ -225,7 +228,8 @@ class ScheduleRecipe:
 
     def __post_init__(self) -> None:
         check_range("schedule.", self, "epochs batch_size accumulation patience", 1)
-        check_range("schedule.", self, "lr backbone_factor warmup_lr min_lr weight_decay sigma", 0)
+        rates = "lr backbone_factor taught_factor warmup_lr min_lr"
+        check_range("schedule.", self, f"{rates} weight_decay sigma", 0)
         check_range("schedule.", self, "warmup_epochs", 0, self.epochs)
         if self.batch_size % self.accumulation:
             raise ValueError(

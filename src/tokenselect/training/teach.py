@@ -1,25 +1,23 @@
 """Teaching selectors: a scorer learns from a dense model, whose weights stay as they are.
 
-The scorer learns, over stored features, what the model loses with choices drawn at random
-(`training/choices.py`). Held-out clips then say how far to trust it: where it is no better than
-evenly spread frames or the middle of the picture, those are kept.
+The scorer learns, over stored features, what the model loses with choices that are drawn at random,
+then with more that are drawn where it would look (`training/choices.py`). Held-out clips say how
+far to trust it: where it is no better than evenly spread frames or the middle of the picture, those
+are kept; and whether regions may move from frame to frame.
 """
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
 from tokenselect.insertion import insert_selectors, selectors_of, set_plan
-from tokenselect.ops.anchors import average_anchors, default_stride
 from tokenselect.plan import SelectionPlan, Site
-from tokenselect.selectors import Selector
-from tokenselect.selectors.taught import TaughtScoring
 from tokenselect.training.choices import (
     Batch,
     Tries,
@@ -29,6 +27,7 @@ from tokenselect.training.choices import (
     taught_scoring,
     taught_selectors,
     try_choices,
+    watch_clips,
 )
 from tokenselect.training.data import ClipSet, single_views
 from tokenselect.training.distributed import Processes
@@ -36,7 +35,7 @@ from tokenselect.training.distributed import Processes
 logger = logging.getLogger(__name__)
 
 TAUGHT_CLIPS, HELD_OUT_CLIPS = 1000, 1000  # of a run, at most
-EVENNESS = (0.0, 0.25, 0.5, 0.75, 1.0)
+EVENNESS, STEADINESS = (0.0, 0.25, 0.5, 0.75), (0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,9 @@ class Lesson:
 
     site: str  # as the plan writes it
     evenness: float  # share of uniform selection in the scores, chosen on held-out clips
-    held_out: dict[float, float]  # evenness → mean loss of the model on the held-out clips
+    steadiness: float  # 1 keeps a region in its place, 0 lets it move from frame to frame
+    loss: float  # mean on the held-out clips
+    uniform_loss: float  # that of uniform selection
 
 
 def teach_selectors(
@@ -55,7 +56,7 @@ def teach_selectors(
     plan: SelectionPlan | str | None = None,
     held_out: Iterable[Batch] | None = None,
     uses_labels: bool = True,
-    steps: int = 300,
+    steps: int = 600,
     lr: float = 2e-3,
     seed: int = 0,
     tell: Callable[[str], object] = str,
@@ -86,22 +87,26 @@ def teach_selectors(
         shown, held_out = _Part(clips, is_held_out=False), _Part(clips, is_held_out=True)
     was_training = model.training
     model.eval()
+    lessons = []
     with frozen(model):
-        lessons = [
-            _teach_site(
-                model,
-                plan,
-                number,
-                shown,
-                held_out,
-                uses_labels=uses_labels,
-                steps=steps,
-                lr=lr,
-                seed=seed,
-                tell=tell,
-            )
-            for number in range(len(plan))
-        ]
+        for number, site in enumerate(plan.sites):
+            keep_all = Site(
+                site.kind, site.block, 1.0
+            )  # as dense as without it, but with its hooks
+            set_plan(model, SelectionPlan((*plan.sites[:number], keep_all)))
+            tell(f"{site}: asking the model what its answers depend on")
+            found = watch_clips(model, shown, site, uses_labels=uses_labels, seed=seed)
+            scoring = taught_scoring(model, site)
+            scores = found.members.sum(dim=1)  # all 0: the first choices are drawn blindly
+            for part in (steps // 2, steps):
+                found = try_choices(model, shown, site, found, scores=scores, seed=seed + part)
+                tell(f"{site}: teaching the scorer with {len(found.features)} examples")
+                with torch.enable_grad():
+                    fit(scoring.network, found, steps=part, lr=lr, seed=seed)
+                scores = bring_to_unit(scoring.network, found)
+            set_plan(model, SelectionPlan(plan.sites[: number + 1]))
+            tell(f"{site}: choosing between the taught scores and even ones")
+            lessons.append(_trust(model, site, held_out, uses_labels=uses_labels))
     model.train(was_training)
     return lessons
 
@@ -150,38 +155,6 @@ class Shuffled:
         return single_views(self.loader)
 
 
-def _teach_site(
-    model: nn.Module,
-    plan: SelectionPlan,
-    number: int,
-    shown: Iterable[Batch],
-    held_out: Iterable[Batch],
-    *,
-    uses_labels: bool,
-    steps: int,
-    lr: float,
-    seed: int,
-    tell: Callable[[str], object],
-) -> Lesson:
-    """Teach one site of a plan, those before it selecting already."""
-    site = plan.sites[number]
-    keep_all = Site(site.kind, site.block, 1.0)  # as dense as without it, but with its hooks
-    set_plan(model, SelectionPlan((*plan.sites[:number], keep_all)))
-    tell(f"{site}: asking the model what its answers depend on")
-    found = try_choices(model, shown, site, uses_labels=uses_labels, seed=seed)
-    tell(f"{site}: teaching the scorer with {len(found.features)} examples")
-    scoring = taught_scoring(model, site)
-    with torch.enable_grad():
-        fit(scoring.network, found, steps=steps, lr=lr, seed=seed)
-    bring_to_unit(cast(Selector, taught_selectors(model)[site.label]), site, found)
-    set_plan(model, SelectionPlan(plan.sites[: number + 1]))
-    tell(f"{site}: choosing between the taught scores and even ones")
-    losses = compare_evenness(model, site, held_out, uses_labels=uses_labels)
-    scoring.evenness.fill_(choose_evenness(losses))
-    means = dict(zip(EVENNESS, losses.mean(dim=1).tolist(), strict=True))
-    return Lesson(str(site), float(scoring.evenness), means)
-
-
 def fit(network: nn.Module, shown: Tries, *, steps: int, lr: float, seed: int) -> None:
     """Teach a network what was shown."""
     for parameter in network.parameters():
@@ -199,49 +172,56 @@ def fit(network: nn.Module, shown: Tries, *, steps: int, lr: float, seed: int) -
 
 
 @torch.no_grad()
-def bring_to_unit(selector: Selector, site: Site, shown: Tries) -> None:
-    """Scale a taught network so that the scores of its candidates have a deviation of 1."""
-    scoring = cast(TaughtScoring, selector.scoring)
-    scores = torch.cat([scoring.network(part) for part in shown.features.split(256)])
-    if site.kind == "S":
-        h, w = shown.hw
-        side = site.region_side(h, w)
-        stride = getattr(selector, "stride", None) or default_stride((h, w), side)
-        scores = average_anchors(scores.unflatten(-1, (h, w)), side, stride)
-    if scores.shape[-1] > 1:
-        scoring.network.score.weight.div_(scores.std(dim=-1).mean().clamp_min(1e-6))
+def bring_to_unit(network: nn.Module, shown: Tries) -> Tensor:
+    """Scale a network so that a clip's scores have a deviation of 1; give them: (clips, l)."""
+    parts = torch.arange(len(shown.features)).split(256)
+    scores = torch.cat([shown.score(network, rows) for rows in parts])
+    unit = scores.std(dim=1).mean().clamp_min(1e-6) if scores.shape[1] > 1 else 1.0
+    network.score.weight.div_(unit)  # type: ignore[union-attr, operator]
+    return scores / unit
 
 
 @torch.no_grad()
-def compare_evenness(
-    model: nn.Module, site: Site, batches: Iterable[Batch], *, uses_labels: bool
-) -> Tensor:
-    """Measure every clip's loss with each share of uniform selection: (shares, clips).
+def _trust(model: nn.Module, site: Site, held_out: Iterable[Batch], *, uses_labels: bool) -> Lesson:
+    """Set how far a site's taught scores count, by the losses of held-out clips.
 
     Without labels the loss is that of what the model answers before the site selects.
     """
     plan, scoring = taught_selectors(model).plan, taught_scoring(model, site)
-    before = SelectionPlan(tuple(other for other in plan if other != site))
-    found: list[list[Tensor]] = [[] for _ in EVENNESS]
+    before = SelectionPlan(plan.sites[:-1])
+    steadiness = STEADINESS if site.kind == "S" else STEADINESS[1:]
+    ways = [(share, steady) for share in EVENNESS for steady in steadiness]
+    ways.append((1.0, 1.0))  # uniform selection
+    found: list[list[Tensor]] = [[] for _ in ways]
     set_plan(model, before)
-    for clips, labels in labelled(batches, model, uses_labels=uses_labels):
+    for clips, labels in labelled(held_out, model, uses_labels=uses_labels):
         set_plan(model, plan)
-        for row, evenness in zip(found, EVENNESS, strict=True):
-            scoring.evenness.fill_(evenness)
+        for row, way in zip(found, ways, strict=True):
+            scoring.trust(*way)
             row.append(losses_of(model, clips, labels))
         set_plan(model, before)
     set_plan(model, plan)
     if not found[0]:
         raise ValueError("held_out must hold at least one batch, got none: give more clips")
-    return torch.stack([torch.cat(row) for row in found])
+    losses = torch.stack([torch.cat(row) for row in found])  # (ways, clips)
+    best = choose_way(losses, [steady + (share == 1) for share, steady in ways])
+    scoring.trust(*ways[best])
+    means = losses.mean(dim=1).tolist()
+    return Lesson(str(site), *ways[best], means[best], means[-1])
 
 
-def choose_evenness(losses: Tensor) -> float:
-    """Take the most even choice whose mean loss is within a standard error of the best one's."""
-    behind = losses - losses[losses.mean(dim=1).argmin()]  # clip by clip
+def choose_way(losses: Tensor, caution: Sequence[float]) -> int:
+    """Take the best of the most cautious ways that are within a standard error of the best one.
+
+    Args:
+        losses: (ways, clips).
+        caution: of each way.
+    """
+    means = losses.mean(dim=1)
+    behind = losses - losses[means.argmin()]  # clip by clip
     error = behind.std(dim=1) / math.sqrt(max(losses.shape[1], 1))
-    is_close = behind.mean(dim=1) <= error.nan_to_num(0.0)
-    return max(share for share, close in zip(EVENNESS, is_close.tolist(), strict=True) if close)
+    close = (behind.mean(dim=1) <= error.nan_to_num(0.0)).nonzero().flatten().tolist()
+    return max(close, key=lambda way: (caution[way], -float(means[way])))
 
 
 class _Part:
