@@ -5,9 +5,10 @@ import torch
 from torch import nn
 
 from tokenselect.grid import TokenGrid
+from tokenselect.ops.anchors import average_anchors
 from tokenselect.plan import Site
 from tokenselect.selectors import build_selector
-from tokenselect.selectors.scoring import LearnedScoring
+from tokenselect.selectors.scoring import LearnedScoring, central_patches
 
 T, H, W, C = 5, 7, 6, 8
 
@@ -272,3 +273,10 @@ def test_rounding_does_not_choose_among_anchors_as_far_from_the_centre(side):
     grid = make_grid(torch.randn(1, 2, side + 1, side + 1, C))
     scores = selector.scoring.score_anchors(grid, side=(side, side), stride=(1, 1))
     assert scores.shape[-1] == 4 and scores.std() < 1e-4
+
+
+@pytest.mark.parametrize(("hw", "side"), [((4, 4), (3, 3)), ((14, 14), (9, 9)), ((7, 6), (4, 3))])
+def test_regions_equally_far_from_the_centre_have_equal_scores(hw, side):
+    scores = average_anchors(central_patches(*hw, torch.device("cpu")), side, (1, 1))
+    scores = scores.reshape(hw[0] - side[0] + 1, hw[1] - side[1] + 1)
+    assert torch.equal(scores, scores.flip(0)) and torch.equal(scores, scores.flip(1))

@@ -9,6 +9,7 @@ from tokenselect.ops.noise import rescale
 
 ENVELOPE = 0.9  # under 1, so that frames in the middle of a part stay above all others
 STEEPNESS = 4.0  # of patches: regions are averages, whose scores lie closer together
+STEPS = 2**12  # of patches' scores, between two whole numbers
 
 
 def middles(length: int, keep: int) -> list[int]:
@@ -29,9 +30,13 @@ def even_frames(length: int, keep: int, device: torch.device) -> Tensor:
 
 
 def central_patches(h: int, w: int, device: torch.device) -> Tensor:
-    """Score patches by how near they are to the centre, from −4 in the corners: (h, w)."""
+    """Score patches by how near they are to the centre, from −4 in the corners: (h, w).
+
+    Few bits, so that sums over regions are exact: regions equally far from the centre tie in every
+    runtime, whatever order it adds in, and the first of them is kept.
+    """
     rows, columns = from_centre(h, device).square(), from_centre(w, device).square()
-    return -STEEPNESS * (rows[:, None] + columns) / 2
+    return (-STEEPNESS * (rows[:, None] + columns) / 2 * STEPS).round() / STEPS
 
 
 def from_centre(length: int, device: torch.device) -> Tensor:
