@@ -27,7 +27,10 @@ from tokenselect import (
 
 PLAN = "T0=3-S1=3x2"
 TRANSFORMERS = ("videomae", "vivit", "timesformer", "vjepa2", "clip", "siglip", "x-clip")
-OTHERS = ("torchvision-mvit-v2", "torchvision-swin3d", "timm-vit", "pytorchvideo-mvit", "hiera")
+OTHERS = (
+    *("torchvision-mvit-v2", "torchvision-swin3d", "timm-vit", "pytorchvideo-mvit", "hiera"),
+    *("videomae-v2", "internvideo2"),
+)
 BY_NAME = {case.name: case for case in THIRD_PARTY}
 
 
