@@ -11,16 +11,3 @@ from tokenselect.checkpoints.model import (
     weights_digest,
     with_plan,
 )
-
-__all__ = [
-    "ModelInfo",
-    "info_of",
-    "load_model",
-    "load_selectors",
-    "method_of",
-    "plan_of",
-    "remarks_of",
-    "save_model",
-    "weights_digest",
-    "with_plan",
-]

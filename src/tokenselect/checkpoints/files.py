@@ -18,6 +18,7 @@ from tokenselect.checkpoints.model import (
     info_of,
     number_classes,
     own_selectors,
+    read_settings,
     rebuild,
     rule_of,
     select,
@@ -34,6 +35,8 @@ from tokenselect.weights.load import check_finite
 EMBEDDED = Path(__file__).parents[1] / "assets" / "synthetic_mvit_mini.safetensors"
 
 KINETICS400 = EMBEDDED.with_name("kinetics400.txt")
+# what metadata that do not fit make a builder raise
+UNFIT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 def load_model(
@@ -82,8 +85,12 @@ def load_model(
     else:
         model = _load_checkpoint(place, plan=plan, method=method, size=size)
     if class_names is not None:
-        names = _read_names(class_names, count=len(info_of(model).id2label))
-        model.info = replace(info_of(model), id2label=names)  # type: ignore[assignment]
+        info, is_file = info_of(model), isinstance(class_names, str | Path)
+        names = read_class_names(class_names) if is_file else list(class_names)  # type: ignore[arg-type]
+        if len(names) != len(info.id2label):
+            title, count = class_names if is_file else "class_names", len(info.id2label)
+            raise ValueError(f"{title} has {len(names)} class names, the model {count} classes")
+        model.info = replace(info, id2label=dict(enumerate(names)))  # type: ignore[assignment]
     return model.eval().to(torch.device(device))
 
 
@@ -107,14 +114,7 @@ def _load_checkpoint(
     try:
         model, info = _build_described(str(source), weights, metadata, described, method, size)
         return select(model, described.get("plan") if plan is None else plan, info)
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except UNFIT as error:
         if str(source) in str(error):
             raise
         raise ValueError(f"{source} cannot be loaded: {error!r}") from error
@@ -136,6 +136,7 @@ def _build_described(
         raise ValueError(f"{source} has {len(names)} class names for {count} classes")
     if "licence" in metadata:  # as 0.1 wrote it
         metadata["license"] = metadata.pop("licence")
+    selection = read_settings(described.get("selection", {}))
     model = rebuild(described, size=size)
     trained = {key: value for key, value in weights.items() if key.startswith(SELECTORS)}
     check_finite(trained, source)
@@ -147,20 +148,10 @@ def _build_described(
         dict(enumerate(names)) if names else number_classes(count),
         rule_of(settings_of(model), metadata.get("recipe")),
         metadata,
-        selection=_read_selection(described, method),
+        selection={"method": "stts", **selection, **({"method": method} if method else {})},
         trained=trained,
     )
     return model, info
-
-
-def _read_selection(described: Mapping[str, Any], method: str | None) -> dict[str, Any]:
-    """Read the settings of the selectors of a file."""
-    selection = {"method": "stts", **described.get("selection", {})}
-    if "is_tokenwise" in selection:  # as 0.1 wrote it
-        selection["tokenwise"] = selection.pop("is_tokenwise")
-    if selection.get("stride") is not None:
-        selection["stride"] = tuple(selection["stride"])
-    return {**selection, **({"method": method} if method else {})}
 
 
 def _load_named(
@@ -172,7 +163,8 @@ def _load_named(
             torch.manual_seed(0)
             model = create_model(name, size=size)
         note = f"{name} has random weights: its labels mean nothing, its costs are right"
-        return select(model, plan, _named_info(model, notes=(note,), method=method or "stts"))
+        selection = {"method": method or "stts"}
+        return select(model, plan, replace(info_of(model), notes=(note,), selection=selection))
     state, metadata = read_weights(find_weights(name, weights))  # type: ignore[arg-type]
     published = public_weights(name).get(str(weights))
     if plan is None and published is not None:
@@ -180,8 +172,8 @@ def _load_named(
     with torch.device("meta"):
         count = len(convert(state, create_model(name))[1]["classifier.bias"])
     model = create_model(name, num_classes=count, size=size)
-    scorer = find_scorer(state)
-    info = _named_info(model, method=method or "stts", scorer=scorer)
+    selection = {"method": method or "stts", "scorer": find_scorer(state)}
+    info = replace(info_of(model), selection=selection)
     select(model, plan, info)  # first, since the authors' scorers are named by the model's sites
     initial = load_weights(model, state, title=str(weights)).initial
     trained = {key: own for key, own in own_selectors(model).items() if key not in initial}
@@ -200,22 +192,6 @@ def find_scorer(state: Mapping[str, Tensor]) -> str:
         return "paper"
     is_older = ".scoring.network." in names and ".scoring.evenness" not in names
     return "from-uniform" if is_older else DEFAULT_SCORER
-
-
-def _named_info(model: nn.Module, *, notes: tuple[str, ...] = (), **selection: str) -> ModelInfo:
-    """Say what is known about a dense model by name."""
-    return replace(info_of(model), notes=notes, selection=selection)
-
-
-def _read_names(class_names: str | Path | Sequence[str], *, count: int) -> dict[int, str]:
-    """Take the names of the classes, or read them from a file."""
-    if isinstance(class_names, str | Path):
-        title, names = str(class_names), read_class_names(class_names)
-    else:
-        title, names = "class_names", list(class_names)
-    if len(names) != count:
-        raise ValueError(f"{title} has {len(names)} class names, the model {count} classes")
-    return dict(enumerate(names))
 
 
 def save_model(

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from tokenselect.adapters import Adapter
 from tokenselect.adapters.huggingface import is_pretrained
-from tokenselect.checkpoints.model import Plan, fill_selectors
+from tokenselect.checkpoints.model import Plan, fill_selectors, read_settings
 from tokenselect.extras import require
 from tokenselect.insertion import insert_selectors, selectors_of
 from tokenselect.plan import CHILD, SELECTORS
@@ -53,12 +53,10 @@ def load_selectors(
     """
     files = find_files(source)
     described = read_description(files)
-    selection = dict(described.get("selection") or described.get(CHILD) or {})
+    selection = read_settings(described.get("selection") or described.get(CHILD) or {})
     if not selection:
         raise ValueError(f"{source} holds no plan: its model was saved without selectors")
     saved = selection.pop("plan")
-    if selection.get("stride") is not None:
-        selection["stride"] = tuple(selection["stride"])
     if method is not None:
         selection["method"] = method
     insert_selectors(model, saved if plan is None else plan, adapter=adapter, **selection)

@@ -116,31 +116,21 @@ def write_card(model: nn.Module, metadata: Mapping[str, Any], *, repo: str) -> s
         "parameters": f"{sum(p.numel() for p in model.parameters()):,}",
         "GMACs per view": f"{gmacs[0]:.2f} (dense: {gmacs[1]:.2f})",
     }
-    license = metadata.get("license")
+    license, results = metadata.get("license"), dict(metadata.get("results", {}))
+    if not results and "best_top1" in metadata:  # of a checkpoint
+        results = {"best top-1 in validation": f"{metadata['best_top1']:.2%}"}
+    header = ["---", "library_name: tokenselect", "pipeline_tag: video-classification"]
+    header += [f"license: {license}"] if license else []
     parts = [
-        _header(license),
+        "\n".join([*header, "tags:", *(f"- {tag}" for tag in TAGS), "---"]),
         f"# {described['name']}, {plan}",
         INTRODUCTION,
         _table("", "", {k: v for k, v in rows.items() if v != ""}),
-        _results(metadata),
+        _table("result", "value", results) if results else "",
         USAGE.format(repo=repo, shape=f"(b, {channels}, {frames}, {height}, {width})"),
         f"License of the weights: {license}." if license else "",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _header(license: str | None) -> str:
-    lines = ["library_name: tokenselect", "pipeline_tag: video-classification"]
-    lines += [f"license: {license}"] if license else []
-    return "\n".join(["---", *lines, "tags:", *(f"- {tag}" for tag in TAGS), "---"])
-
-
-def _results(metadata: Mapping[str, Any]) -> str:
-    """Show the results that came with the model; those of a checkpoint are its validation's."""
-    results = dict(metadata.get("results", {}))
-    if not results and "best_top1" in metadata:
-        results = {"best top-1 in validation": f"{metadata['best_top1']:.2%}"}
-    return _table("result", "value", results) if results else ""
 
 
 def _table(left: str, right: str, rows: Mapping[str, Any]) -> str:

@@ -182,11 +182,20 @@ def settings_of(model: nn.Module) -> dict[str, Any]:
 
 def describe_model(model: nn.Module) -> dict[str, Any]:
     """Give what rebuilds a model and its selectors, as plain values for JSON."""
-    selectors = selectors_of(model)
-    if selectors is None:
-        return settings_of(model)
-    plan, selection = str(selectors.whole_plan), dict(selectors.settings)
-    return {**settings_of(model), "plan": plan, "selection": selection}
+    settings, selectors = settings_of(model), selectors_of(model)
+    if selectors is not None:
+        settings |= {"plan": str(selectors.whole_plan), "selection": dict(selectors.settings)}
+    return settings
+
+
+def read_settings(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the settings of selectors from JSON."""
+    settings = dict(saved)
+    if "is_tokenwise" in settings:  # as 0.1 wrote it
+        settings["tokenwise"] = settings.pop("is_tokenwise")
+    if settings.get("stride") is not None:
+        settings["stride"] = tuple(settings["stride"])
+    return settings
 
 
 def rule_of(settings: Mapping[str, Any], recipe: Mapping[str, Any] | None = None) -> ClipRule:

@@ -6,16 +6,3 @@ Pure renamings live beside the backbones they are for; here they are chosen and 
 from tokenselect.weights.files import find_checkpoint, read_metadata, read_weights
 from tokenselect.weights.load import LoadedWeights, MismatchError, load_weights
 from tokenselect.weights.public import PUBLIC, PublicFile, fetch_public, public_weights
-
-__all__ = [
-    "PUBLIC",
-    "LoadedWeights",
-    "MismatchError",
-    "PublicFile",
-    "fetch_public",
-    "find_checkpoint",
-    "load_weights",
-    "public_weights",
-    "read_metadata",
-    "read_weights",
-]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -35,20 +35,13 @@ class Placeholder:
         """Stand for the result, too."""
         return self
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, content: Any) -> None:
         pass
+
+    append = extend = __setstate__
 
     def __setitem__(self, key: Any, value: Any) -> None:
         pass
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def append(self, item: Any) -> None:
-        """Ignore an item."""
-
-    def extend(self, items: Any) -> None:
-        """Ignore items."""
 
 
 class TensorUnpickler(pickle.Unpickler):
@@ -64,25 +57,6 @@ class TensorUnpickler(pickle.Unpickler):
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             return getattr(torch, name)
         return Placeholder
-
-
-class _Pickle(ModuleType):
-    """What `torch.load` asks of a pickle module."""
-
-    Unpickler = TensorUnpickler
-
-    @staticmethod
-    def load(file: IO[bytes], **options: Any) -> Any:
-        """Read one object."""
-        return TensorUnpickler(file, **options).load()
-
-
-def load_tensors(path: Path) -> Any:
-    """Read what `torch.save` wrote, tensors as they are and placeholders for the rest."""
-    with path.open("rb") as file:
-        return torch.load(
-            file, map_location="cpu", weights_only=False, pickle_module=_Pickle("tensors_only")
-        )
 
 
 WEIGHTS = "model.safetensors"
@@ -159,7 +133,10 @@ def unwrap(content: Any) -> dict[str, Tensor]:
     """Take the state dict out of a checkpoint, and its names out of common prefixes."""
     state = max(_state_dicts(content), key=len, default={})
     if not state:
-        raise ValueError(f"no tensors by name in it, only {_describe(content)}")
+        found = f"a {type(content).__name__}"
+        if isinstance(content, Mapping):
+            found = "the keys " + ", ".join(sorted(map(str, content))[:10])
+        raise ValueError(f"no tensors by name in it, only {found}")
     state = {name: value for name, value in state.items() if not name.startswith(IGNORED)}
     while prefix := next((p for p in WRAPPERS if all(n.startswith(p) for n in state)), None):
         state = {name.removeprefix(prefix): value for name, value in state.items()}
@@ -178,18 +155,19 @@ def _state_dicts(content: Any, depth: int = 3) -> list[dict[str, Tensor]]:
     return found
 
 
-def _describe(content: Any) -> str:
-    if isinstance(content, Mapping):
-        return "the keys " + ", ".join(sorted(map(str, content))[:10])
-    return f"a {type(content).__name__}"
-
-
 def _load_pickled(file: Path) -> Any:
-    try:
-        with file.open("rb") as opened:  # torch would go by the name
+    """Read what `torch.save` wrote, tensors as they are and placeholders for the rest."""
+    with file.open("rb") as opened:  # torch would go by the name
+        try:
             return torch.load(opened, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:  # it holds more than tensors
-        return load_tensors(file)
+        except pickle.UnpicklingError:  # it holds more than tensors
+            opened.seek(0)
+            tensors_only: Any = ModuleType("tensors_only")
+            tensors_only.Unpickler = TensorUnpickler
+            tensors_only.load = lambda file, **options: TensorUnpickler(file, **options).load()
+            return torch.load(
+                opened, map_location="cpu", weights_only=False, pickle_module=tensors_only
+            )
 
 
 def _parse(text: str) -> Any:

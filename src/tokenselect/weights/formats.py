@@ -51,7 +51,8 @@ class Layout:
     title: str  # who names them so
     family: type[nn.Module]  # our class they are for
     marks: tuple[str, ...]  # names that all such state dicts have, and none other has together
-    rename: Callable[[State, Any], dict[str, Tensor]]  # gives a state dict our names, for a model
+    # gives a state dict our names, for a model; None for names that are ours
+    rename: Callable[[State, Any], dict[str, Tensor]] | None = None
     # dimensions of the first mark, the patch embedding's kernel, where this tells videos from
     # images
     patch_dims: int | None = None
@@ -81,71 +82,35 @@ def window_of(model: video_swin.VideoSwin) -> tuple[int, int, int]:
     return cast(Any, model.blocks[0]).attention.window
 
 
-def keep_names(state: State, model: nn.Module) -> dict[str, Tensor]:
-    """Leave names that are ours already."""
-    return dict(state)
-
-
 SWIN = ("patch_embed.proj.weight", "layers.0.blocks.0.attn.qkv.weight")
-RESIZE: dict[type[nn.Module], Callable[[State, Any], dict[str, Tensor]]] = {
-    mvit.MViT: lambda state, model: mvit.resize_positions(
-        state, thw=model.embed_thw(*model.default_input)
-    ),
-    video_swin.VideoSwin: lambda state, model: video_swin.resize_biases(
-        state, window=window_of(model)
-    ),
-}
 # fmt: off
 LAYOUTS = (
-    Layout(
-        "tokenselect MViT", mvit.MViT,
-        ("patch.weight", "positions.space", "blocks.0.norm_attention.weight"), keep_names
-    ),
-    Layout(
-        "tokenselect Video Swin", video_swin.VideoSwin,
-        ("embedding.project.weight", "blocks.0.attention.bias_table"), keep_names
-    ),
-    Layout(
-        "torchvision MViT", mvit.MViT, ("conv_proj.weight", "pos_encoding.spatial_pos"),
-        partial(rename_mvit, mvit.from_torchvision, "pos_encoding.spatial_pos")
-    ),
-    Layout(
-        "SlowFast MViT", mvit.MViT,
-        ("patch_embed.proj.weight", "pos_embed_spatial", "blocks.0.attn.pool_k.weight"),
-        partial(rename_mvit, mvit.from_slowfast, "pos_embed_spatial")
-    ),
-    Layout(
-        "PyTorchVideo MViT", mvit.MViT,
-        ("patch_embed.patch_model.weight", "cls_positional_encoding.pos_embed_spatial"),
-        partial(rename_mvit, mvit.from_slowfast, "cls_positional_encoding.pos_embed_spatial")
-    ),
-    Layout(
-        "torchvision Swin3D", video_swin.VideoSwin,
-        ("patch_embed.proj.weight", "features.0.0.attn.qkv.weight"),
-        lambda state, model: video_swin.from_torchvision(state), 5
-    ),
-    Layout(
-        "torchvision image Swin", video_swin.VideoSwin,
-        ("features.0.0.weight", "features.1.0.attn.relative_position_bias_table"),
-        partial(inflate, video_swin.from_torchvision), 4
-    ),
-    Layout(
-        "mmaction2 Video Swin", video_swin.VideoSwin,
-        ("backbone.patch_embed.proj.weight", "backbone.layers.0.blocks.0.attn.qkv.weight"),
-        lambda state, model: video_swin.from_mmaction(state), 5
-    ),
-    Layout(
-        "Video-Swin-Transformer", video_swin.VideoSwin, SWIN,
-        lambda state, model: video_swin.from_mmaction(state), 5
-    ),
+    Layout("tokenselect MViT", mvit.MViT,
+           ("patch.weight", "positions.space", "blocks.0.norm_attention.weight")),
+    Layout("tokenselect Video Swin", video_swin.VideoSwin,
+           ("embedding.project.weight", "blocks.0.attention.bias_table")),
+    Layout("torchvision MViT", mvit.MViT, ("conv_proj.weight", "pos_encoding.spatial_pos"),
+           partial(rename_mvit, mvit.from_torchvision, "pos_encoding.spatial_pos")),
+    Layout("SlowFast MViT", mvit.MViT,
+           ("patch_embed.proj.weight", "pos_embed_spatial", "blocks.0.attn.pool_k.weight"),
+           partial(rename_mvit, mvit.from_slowfast, "pos_embed_spatial")),
+    Layout("PyTorchVideo MViT", mvit.MViT,
+           ("patch_embed.patch_model.weight", "cls_positional_encoding.pos_embed_spatial"),
+           partial(rename_mvit, mvit.from_slowfast, "cls_positional_encoding.pos_embed_spatial")),
+    Layout("torchvision Swin3D", video_swin.VideoSwin,
+           ("patch_embed.proj.weight", "features.0.0.attn.qkv.weight"),
+           lambda state, model: video_swin.from_torchvision(state), 5),
+    Layout("torchvision image Swin", video_swin.VideoSwin,
+           ("features.0.0.weight", "features.1.0.attn.relative_position_bias_table"),
+           partial(inflate, video_swin.from_torchvision), 4),
+    Layout("mmaction2 Video Swin", video_swin.VideoSwin,
+           ("backbone.patch_embed.proj.weight", "backbone.layers.0.blocks.0.attn.qkv.weight"),
+           lambda state, model: video_swin.from_mmaction(state), 5),
+    Layout("Video-Swin-Transformer", video_swin.VideoSwin, SWIN,
+           lambda state, model: video_swin.from_mmaction(state), 5),
     Layout("image Swin", video_swin.VideoSwin, SWIN, partial(inflate, video_swin.from_mmaction), 4),
 )
 # fmt: on
-
-
-def recognise(state: State) -> Layout | None:
-    """Find the layout of a state dict; None if it is none of `LAYOUTS`."""
-    return next((layout for layout in LAYOUTS if layout.fits(state)), None)
 
 
 def convert(state: State, model: nn.Module) -> tuple[str, dict[str, Tensor], list[str]]:
@@ -155,7 +120,7 @@ def convert(state: State, model: nn.Module) -> tuple[str, dict[str, Tensor], lis
         Who named it so, the state dict, and the tables that were resized. Names that are the
         model's own already stay as they are, whatever the model.
     """
-    layout = recognise(state)
+    layout = next((layout for layout in LAYOUTS if layout.fits(state)), None)
     if layout is None or not isinstance(model, layout.family):
         names, own = names_in_files(model), model.state_dict().keys()
         renamed = {names.get(name, name): value for name, value in state.items()}
@@ -171,8 +136,11 @@ def convert(state: State, model: nn.Module) -> tuple[str, dict[str, Tensor], lis
             f"{layout.title} weights are for a {layout.family.__name__}, and the model is a "
             f"{type(model).__name__}"
         )
-    renamed = layout.rename(state, model)
-    resized = RESIZE[layout.family](renamed, model)
+    renamed = dict(state) if layout.rename is None else layout.rename(state, model)
+    if isinstance(model, mvit.MViT):
+        resized = mvit.resize_positions(renamed, thw=model.embed_thw(*model.default_input))
+    else:
+        resized = video_swin.resize_biases(renamed, window=window_of(cast(Any, model)))
     changed = sorted(name for name in resized if resized[name].shape != renamed[name].shape)
     sites = list(cast(Mapping[str, Any], getattr(model, CHILD, {})))
     return layout.title, rename_scorers(resized, sites=sites), changed

@@ -7,7 +7,6 @@ authors' files have no names of their own: those on the disk are ours.
 
 import hashlib
 import json
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,11 +39,6 @@ class PublicFile:
         """Where it is kept: with `torch.hub`'s own files, so torchvision's downloads serve too."""
         return Path(torch.hub.get_dir()) / "checkpoints" / self.filename
 
-    @property
-    def is_direct(self) -> bool:
-        """Whether the address gives the file itself and not a page with a button."""
-        return not self.url.startswith(DRIVE)
-
 
 TABLE = Path(__file__).parents[1] / "assets" / "public_weights.json"
 PUBLIC: dict[str, dict[str, PublicFile]] = {
@@ -63,7 +57,8 @@ def fetch_public(file: PublicFile) -> Path:
     path = file.path
     if not path.is_file():
         download(file, path)
-    found = sha256_of(path) if file.sha256 else ""
+    with path.open("rb") as opened:
+        found = hashlib.file_digest(opened, "sha256").hexdigest() if file.sha256 else ""
     if not found.startswith(file.sha256):
         raise ValueError(
             f"{path} is not {file.publisher}'s file: its SHA-256 is {found}, which should begin "
@@ -76,7 +71,7 @@ def download(file: PublicFile, path: Path) -> None:
     """Download a file whole or not at all, or say what to put where."""
     checksum = f"SHA-256 beginning with {file.sha256}" if file.sha256 else "no checksum known"
     advice = f"put {file.publisher}'s file from {file.url} ({checksum}) at {path}"
-    if not file.is_direct:
+    if file.url.startswith(DRIVE):  # a page with a button, not the file
         raise FileNotFoundError(f"this file can only be downloaded by hand: {advice}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -110,9 +105,3 @@ def fetch_repository(source: str, filename: str) -> Path:
             f"{source} is neither a file nor a folder here, and the Hugging Face Hub gave no "
             f"{filename} of it: {reason}"
         ) from error
-
-
-def sha256_of(path: str | os.PathLike[str]) -> str:
-    """Compute a file's SHA-256."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
