@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         set_plan,
         set_sigma,
         shrink_inputs,
+        vision_tower,
     )
     from tokenselect.models import create_model, list_models
     from tokenselect.plan import SelectionPlan, Site
@@ -59,6 +60,7 @@ __all__ = [
     "set_sigma",
     "shrink_inputs",
     "supported_models",
+    "vision_tower",
     "with_plan",
 ]
 

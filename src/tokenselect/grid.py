@@ -31,6 +31,8 @@ class TokenGrid:
         num_frame_prefix: f, the class tokens in front of each frame.
         prompt: (b, m, c) features of the words that a language model is asked about the clip, or
             None; only methods that look at the text read them.
+        is_loose: patches were chosen among all of the clip: a frame has any number of them, and
+            `thw` only counts them.
     """
 
     tokens: Tensor
@@ -40,6 +42,7 @@ class TokenGrid:
     positions: Tensor | None = None
     num_frame_prefix: int = 0
     prompt: Tensor | None = None
+    is_loose: bool = False
 
     def __post_init__(self) -> None:
         if self.tokens.ndim != 3:

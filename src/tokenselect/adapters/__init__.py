@@ -12,15 +12,3 @@ from tokenselect.adapters.adapter import (
     context_of,
 )
 from tokenselect.adapters.lookup import find_adapter, is_supported, supported_models
-
-__all__ = [
-    "Adapter",
-    "Arguments",
-    "Removable",
-    "begin_context",
-    "change_arguments",
-    "context_of",
-    "find_adapter",
-    "is_supported",
-    "supported_models",
-]

@@ -227,18 +227,39 @@ class SequenceAdapter(Adapter):
     num_prefix = 0  # class tokens in front
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """List the blocks."""
         return tuple(attrgetter(self.layers)(model))
 
     def channels(self, block: nn.Module) -> int:
-        """Give the width of the tokens that enter a block."""
         return attrgetter(self.norm)(block).weight.shape[0]
 
     def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
-        """Lay the tokens out on the grid of the plan."""
         assert thw is not None
         return TokenGrid(arguments.get(0, self.argument), thw, self.num_prefix)
 
     def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
-        """Put the tokens back."""
         return arguments.put(0, self.argument, grid.tokens)
+
+
+def class_attention(attention: Any, tokens: Tensor) -> Tensor:
+    """Compute the class token's attention from what a layer of transformers attends on.
+
+    Args:
+        attention: with `q_proj`, `k_proj` and `head_dim`.
+        tokens: (..., 1 + n, c), normalized, the class token first.
+
+    Returns:
+        (..., n) its share for every other token.
+    """
+    q = attention.q_proj(tokens[..., :1, :]).unflatten(-1, (-1, attention.head_dim))
+    k = attention.k_proj(tokens).unflatten(-1, (-1, attention.head_dim))
+    logits = (q * k).sum(-1) * attention.head_dim**-0.5  # (..., 1 + n, heads)
+    return logits.softmax(dim=-2).mean(-1)[..., 1:]
+
+
+def need_mean_pooling(is_pooled: bool) -> None:
+    """Refuse a VideoMAE whose classifier reads one patch."""
+    if not is_pooled:
+        raise ValueError(
+            "VideoMAE with use_mean_pooling=False classifies the first patch alone, which "
+            "selection may drop; only use_mean_pooling=True is supported"
+        )

@@ -10,7 +10,13 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import Arguments, Changes, OtherAttribute, SequenceAdapter
+from tokenselect.adapters.adapter import (
+    Arguments,
+    Changes,
+    OtherAttribute,
+    SequenceAdapter,
+    class_attention,
+)
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW, SelectionPlan
 
@@ -36,11 +42,9 @@ class FrameTowerAdapter(SequenceAdapter):
         return side, side
 
     def embed_thw(self, model: nn.Module) -> THW | None:
-        """Give the grid of a clip of the usual length, or of any."""
         return self.num_frames or ANY_LENGTH, *self.hw(model)
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """List the layers."""
         tower = getattr(model, "vision_model", model)
         return tuple(cast(Any, tower).encoder.layers)
 
@@ -58,7 +62,6 @@ class FrameTowerAdapter(SequenceAdapter):
         return TokenGrid(clips, (t, *thw[1:]), num_frame_prefix=self.num_frame_prefix)
 
     def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
-        """Make the frames a batch again."""
         return arguments.put(0, self.argument, grid.frames.flatten(0, 1))
 
 
@@ -68,13 +71,8 @@ class ClipAdapter(FrameTowerAdapter):
     num_frame_prefix = 1
 
     def class_attention(self, block: nn.Module, grid: TokenGrid) -> Tensor:
-        """Compute the attention of each frame's class token again from the layer's input."""
-        attention = cast(Any, block.self_attn)
         frames = cast(nn.Module, block.layer_norm1)(grid.frames)  # (b, t, 1 + n, c)
-        q = attention.q_proj(frames[:, :, :1]).unflatten(3, (-1, attention.head_dim))
-        k = attention.k_proj(frames).unflatten(3, (-1, attention.head_dim))
-        logits = (q * k).sum(-1) * attention.head_dim**-0.5  # (b, t, 1 + n, heads)
-        return logits.softmax(dim=2).mean(-1)[:, :, 1:].unflatten(2, grid.thw[1:])
+        return class_attention(block.self_attn, frames).unflatten(2, grid.thw[1:])
 
 
 class XClipAdapter(ClipAdapter):

@@ -14,10 +14,13 @@ from tokenselect.adapters.adapter import (
     Arguments,
     Changes,
     OtherAttribute,
+    Removable,
     SequenceAdapter,
     begin_context,
     change_arguments,
+    class_attention,
     context_of,
+    need_mean_pooling,
 )
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW, SelectionPlan
@@ -35,7 +38,6 @@ class HuggingFaceAdapter(SequenceAdapter):
         self.config = cast(Any, model.config)
 
     def embed_thw(self, model: nn.Module) -> THW | None:
-        """Give the only grid that the position embeddings allow."""
         patches = cast(Any, model.base_model).embeddings.patch_embeddings
         t, h, w = patches.projection.kernel_size
         height, width = patches.image_size
@@ -49,11 +51,7 @@ class VideoMAEAdapter(HuggingFaceAdapter):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
-        if hasattr(model, "classifier") and not self.config.use_mean_pooling:
-            raise ValueError(
-                "VideoMAE with use_mean_pooling=False classifies the first patch alone, which "
-                "selection may drop; only use_mean_pooling=True is supported"
-            )
+        need_mean_pooling(self.config.use_mean_pooling or not hasattr(model, "classifier"))
 
 
 class TimesformerAdapter(HuggingFaceAdapter):
@@ -81,27 +79,25 @@ class TimesformerAdapter(HuggingFaceAdapter):
         return TokenGrid.from_patches(patches, tokens[:, :1])
 
     def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
-        """Bring the patches back into (h, w, t) order."""
         patches = grid.patches.permute(0, 2, 3, 1, 4).flatten(1, 3)
         return arguments.put(0, "hidden_states", torch.cat([grid.prefix, patches], dim=1))
 
     def embed_thw(self, model: nn.Module) -> THW | None:
-        """Give the grid that the layers believe in."""
         side = self.config.image_size // self.config.patch_size
         return self.config.num_frames, side, side
 
     def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
         """Give each layer that works on a smaller grid a configuration that says so."""
-        whole = self.embed_thw(model)
-        blocks = zip(self.blocks(model), grids, strict=True)
-        return [
-            change_arguments(cast(nn.Module, model.base_model), self.check_frames),
-            *(
-                OtherAttribute(block, "config", self.config_of(thw))
-                for block, thw in blocks
-                if thw != whole
-            ),
+        changes: list[Removable] = [
+            change_arguments(cast(nn.Module, model.base_model), self.check_frames)
         ]
+        for block, (t, h, w) in zip(self.blocks(model), grids, strict=True):
+            if (t, h, w) != self.embed_thw(model):
+                config = copy(self.config)
+                config.num_frames = t
+                config.image_size = w * config.patch_size  # rows follow from the number of tokens
+                changes.append(OtherAttribute(block, "config", config))
+        return changes
 
     def check_frames(self, arguments: Arguments) -> Arguments:
         """Refuse a clip of another length: the layers count on that of the configuration."""
@@ -112,13 +108,6 @@ class TimesformerAdapter(HuggingFaceAdapter):
                 f"{found}: set the number before the model is built"
             )
         return arguments
-
-    def config_of(self, thw: THW) -> Any:
-        """Give the configuration of a layer that works on this grid."""
-        config = copy(self.config)
-        config.num_frames = thw[0]
-        config.image_size = thw[2] * config.patch_size  # rows follow from the number of tokens
-        return config
 
 
 class VivitAdapter(HuggingFaceAdapter):
@@ -144,13 +133,8 @@ class VivitAdapter(HuggingFaceAdapter):
         ]
 
     def class_attention(self, block: nn.Module, grid: TokenGrid) -> Tensor:
-        """Compute the class token's attention again from the layer's input."""
-        attention = cast(Any, block.attention)
         tokens = cast(nn.Module, block.layernorm_before)(grid.tokens)
-        q = attention.q_proj(tokens[:, :1]).unflatten(2, (-1, attention.head_dim))
-        k = attention.k_proj(tokens).unflatten(2, (-1, attention.head_dim))
-        logits = (q * k).sum(-1) * attention.scaling  # (b, 1 + t·h·w, heads)
-        return logits.softmax(dim=1).mean(-1)[:, 1:].unflatten(1, grid.thw)
+        return class_attention(block.attention, tokens).unflatten(1, grid.thw)
 
 
 def refuse_mask(arguments: Arguments) -> Arguments:
@@ -197,7 +181,6 @@ class VJEPA2Adapter(HuggingFaceAdapter):
         return place_tokens(arguments)
 
     def embed_thw(self, model: nn.Module) -> THW | None:
-        """Give the grid of the usual clip."""
         side = self.config.crop_size // self.config.patch_size
         return self.config.frames_per_clip // self.config.tubelet_size, side, side
 

@@ -6,13 +6,13 @@ had. Counts follow from the plan and the size of a video alone.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
+from itertools import accumulate
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokenselect.adapters.adapter import CONTEXT, Adapter, Arguments
@@ -22,7 +22,12 @@ from tokenselect.plan import CHILD, THW
 FINAL, PROMPT, ATTENTION = "final", "prompt", "attention"  # keys of the context
 PIXELS = {"image": "pixel_values", "video": "pixel_values_videos"}
 GRIDS = {"image": "image_grid_thw", "video": "video_grid_thw"}
-ALONG = ("input_ids", "attention_mask", "mm_token_type_ids", "labels")  # as long as the prompt
+USED = {  # inputs that a shorter prompt, or what the tower made of the pixels, replaces
+    *("input_ids", "attention_mask", "mm_token_type_ids", "labels", "position_ids"),
+    *("image_sizes", "image_sizes_videos", "second_per_grid_ts"),
+    *PIXELS.values(),
+    *GRIDS.values(),
+}
 IGNORED_LABEL = -100
 
 
@@ -40,155 +45,65 @@ class LanguageAdapter(Adapter):
         """Give the grid of a video of so many frames, rows and columns of patches."""
         raise NotImplementedError
 
+    def lengths(self, inputs: Mapping[str, Any], modality: str) -> list[int] | None:
+        """Count the placeholders of each image or video; None where all of them stay."""
+        raise NotImplementedError
+
+    def encode(
+        self, model: nn.Module, inputs: Mapping[str, Any], modality: str, context: dict[Any, Any]
+    ) -> tuple[Any, Tensor | None]:
+        """Run the vision tower on all images, or all videos.
+
+        Returns:
+            What the language model takes as `mm_encoder_outputs`, and which of the placeholders
+            stay: (n,), or None for all.
+        """
+        raise NotImplementedError
+
+    def positions(
+        self, model: nn.Module, text: "Prompts", inputs: Mapping[str, Any]
+    ) -> Tensor | None:
+        """Give the (3, b, l) positions of the whole prompt, or None where tokens close up."""
+        return None
+
+    def tower(self, model: nn.Module, sizes: Sequence[THW]) -> nn.Module:
+        """Give a module of the pixels of videos of these sizes, its shapes known beforehand.
+
+        It has the shape of its input as `input_shape`, and returns the (k, c) tokens that the
+        language model gets, (k,) which of all tokens they are, and features of earlier blocks.
+        """
+        raise NotImplementedError
+
     def shrink(
         self, model: nn.Module, inputs: Mapping[str, Any], prompt: Sequence[Tensor] | None = None
     ) -> dict[str, Any]:
-        """Encode the videos and take the placeholders of dropped tokens out of the prompt.
+        """Encode images and videos and take the placeholders of dropped tokens out of the prompt.
 
         Returns:
             Inputs for the model or its `generate`: `mm_encoder_outputs` in place of the pixels.
         """
-        raise NotImplementedError
-
-
-def shrink(
-    model: nn.Module,
-    inputs: Mapping[str, Any],
-    tower: Any,
-    prompt: Sequence[Tensor] | None = None,
-) -> dict[str, Any]:
-    """Run a tower with selectors and drop the placeholders of what it dropped."""
-    base = cast(Any, model.base_model)
-    text = Prompts.of(base, inputs)
-    outputs: dict[str, Any] = {}
-    dropped = torch.zeros_like(text.ids, dtype=torch.bool)
-    for modality, name in PIXELS.items():
-        if inputs.get(name) is None:
-            continue
-        is_placeholder = text.types == (1 if modality == "image" else 2)
-        sizes = inputs[GRIDS[modality]]
-        ends = (sizes.prod(dim=1) // tower.spatial_merge_size**2).cumsum(0)
-        context = ask(model, text, is_placeholder, ends, prompt)
-        pixels = inputs[name].type(tower.dtype)
-        output = tower(pixels, grid_thw=sizes, return_dict=True, **{CONTEXT: context})
-        packed: Packed = context[FINAL]
-        if (found := int(is_placeholder.sum())) != packed.total:
-            raise ValueError(
-                f"input_ids must have a placeholder for each {modality} token, {packed.total} by "
-                f"{GRIDS[modality]}, got {found}; were the inputs shrunk already?"
-            )
-        dropped[is_placeholder] = ~packed.mask
-        outputs[modality] = _split(output, packed.lengths)
-    positions = inputs.get("position_ids")
-    if positions is None:
-        positions = _rope(base, text, inputs)
-    used = {*PIXELS.values(), *GRIDS.values(), "second_per_grid_ts", "position_ids", *ALONG}
-    others = {name: value for name, value in inputs.items() if name not in used}
-    shorter = text.without(dropped, positions, labels=inputs.get("labels"))
-    base.rope_deltas = _deltas(shorter)
-    return {**others, **shorter, "mm_encoder_outputs": outputs}
-
-
-@dataclass(frozen=True)
-class Packed:
-    """The tokens of several videos, one after the other; an image is a video of one frame.
-
-    The sequence holds each video in raster order or, with `window`, window by window within each
-    frame. It knows nothing of the tokens' values.
-    """
-
-    whole: tuple[THW, ...]  # the grid of each video before any selection
-    thws: tuple[THW, ...]  # what is left of them, as grids
-    # (k,) the tokens that are left of each video, counted in its whole grid, rising
-    places: tuple[Tensor, ...]
-    window: int | None = None  # rows and columns of a window, or None for raster order
-
-    @classmethod
-    def of(
-        cls, thws: Sequence[THW], *, device: torch.device, window: int | None = None
-    ) -> "Packed":
-        """Begin with all tokens of videos of these grids."""
-        places = tuple(torch.arange(t * h * w, device=device) for t, h, w in thws)
-        return cls(tuple(thws), tuple(thws), places, window)
-
-    @property
-    def lengths(self) -> list[int]:
-        """How many tokens are left of each video."""
-        return [len(places) for places in self.places]
-
-    @property
-    def total(self) -> int:
-        """How many tokens there were at first."""
-        return sum(t * h * w for t, h, w in self.whole)
-
-    @property
-    def is_whole(self) -> bool:
-        """Nothing was dropped."""
-        return len(self) == self.total
-
-    def __len__(self) -> int:
-        return sum(self.lengths)
-
-    @cached_property
-    def frame_ids(self) -> Tensor:
-        """(n,) the frame of each token, counted through all videos, in the sequence's order."""
-        return self._numbered(lambda places, thw: places // (thw[1] * thw[2]))
-
-    @cached_property
-    def window_ids(self) -> Tensor:
-        """(n,) the window of each token, counted through all videos, in the sequence's order."""
-        return self._numbered(self._windows)
-
-    @cached_property
-    def order(self) -> Tensor:
-        """(n,) which token, counted video by video in raster order, stands at each place."""
-        parts, start = [], 0
-        for places, thw in zip(self.places, self.whole, strict=True):
-            order = torch.arange(len(places), device=places.device)
-            if self.window is not None:
-                order = self._windows(places, thw).argsort(stable=True)
-            parts.append(order + start)
-            start += len(places)
-        return torch.cat(parts)
-
-    @cached_property
-    def rows(self) -> Tensor:
-        """(n,) where the tokens stood in the sequence of all tokens, in the sequence's order."""
-        full = Packed.of(self.whole, device=self.order.device, window=self.window)
-        return full.order.argsort()[self.indices].sort().values
-
-    @cached_property
-    def indices(self) -> Tensor:
-        """(n,) the tokens that are left, counted through the whole grids in raster order."""
-        sizes = [t * h * w for t, h, w in self.whole]
-        starts = [sum(sizes[:index]) for index in range(len(sizes))]
-        return torch.cat([p + s for p, s in zip(self.places, starts, strict=True)])
-
-    @property
-    def mask(self) -> Tensor:
-        """(all,) true for tokens that are left, counted through the whole grids."""
-        mask = torch.zeros(self.total, dtype=torch.bool, device=self.indices.device)
-        return mask.index_fill(0, self.indices, True)
-
-    def bounds(self, ids: Tensor, unit: int) -> Tensor:
-        """Give where each run of equal ids begins and ends, in units of `unit` patches a token."""
-        counts = torch.unique_consecutive(ids, return_counts=True)[1]
-        return F.pad((counts * unit).cumsum(0, dtype=torch.int32), (1, 0))
-
-    def _windows(self, places: Tensor, thw: THW) -> Tensor:
-        """Number the windows of one video in the order of its sequence."""
-        assert self.window is not None
-        _, h, w = thw
-        frame, row, column = places // (h * w), places // w % h, places % w
-        down, across = -(-h // self.window), -(-w // self.window)
-        return (frame * down + row // self.window) * across + column // self.window
-
-    def _numbered(self, number: Callable[[Tensor, THW], Tensor]) -> Tensor:
-        parts, start = [], 0
-        for places, thw in zip(self.places, self.whole, strict=True):
-            parts.append(number(places, thw) + start)
-            start += thw[0] * thw[1] * thw[2]  # more than there are frames or windows
-        return torch.cat(parts)[self.order]
+        present = [name for name, pixels in PIXELS.items() if inputs.get(pixels) is not None]
+        lengths = {modality: self.lengths(inputs, modality) for modality in present}
+        if not any(lengths.values()):
+            return dict(inputs)
+        text, outputs = Prompts.of(model.base_model, inputs), {}
+        dropped = torch.zeros_like(text.ids, dtype=torch.bool)
+        for modality, counts in lengths.items():
+            is_placeholder = text.types == (1 if modality == "image" else 2)
+            found, total = int(is_placeholder.sum()), sum(counts or ())
+            if counts is not None and found != total:
+                raise ValueError(
+                    f"input_ids must have a placeholder for each {modality} token, {total} by "
+                    f"their sizes, got {found}; were the inputs shrunk already?"
+                )
+            context = ask(model, text, is_placeholder, counts or (), prompt)
+            outputs[modality], mask = self.encode(model, inputs, modality, context)
+            if mask is not None:
+                dropped[is_placeholder] = ~mask
+        positions = self.positions(model, text, inputs)
+        others = {name: value for name, value in inputs.items() if name not in USED}
+        shorter = text.without(dropped, positions, labels=inputs.get("labels"))
+        return {**others, **shorter, "mm_encoder_outputs": outputs}
 
 
 @dataclass(frozen=True)
@@ -241,45 +156,16 @@ class Prompts:
         return shorter
 
 
-def _rope(base: Any, text: Prompts, inputs: Mapping[str, Any]) -> Tensor:
-    """Let the model number the tokens of the whole prompt: (3, b, l)."""
-    settings = {
-        "mm_token_type_ids": text.types,
-        "attention_mask": text.mask,
-        **{name: inputs.get(name) for name in (*GRIDS.values(), "second_per_grid_ts")},
-    }
-    known = inspect.signature(base.get_rope_index).parameters
-    settings = {name: value for name, value in settings.items() if name in known}
-    positions, _ = base.get_rope_index(text.ids, **settings)
-    return positions
-
-
-def _deltas(shorter: Mapping[str, Tensor]) -> Tensor:
-    """Give (b, 1) how far the next position is ahead of the number of tokens in the cache."""
-    mask, spatial = shorter["attention_mask"].bool(), shorter["position_ids"][1:]
-    last = spatial.masked_fill(~mask, -1).amax(dim=(0, 2))
-    return (last + 1 - mask.sum(dim=1))[:, None]
-
-
-def _split(output: Any, lengths: list[int]) -> Any:
-    """Split the tower's tokens by video, as the language model wants them."""
-    output.pooler_output = output.pooler_output.split(lengths)
-    features = getattr(output, "deepstack_features", None)
-    if features is not None:
-        output.deepstack_features = [feature.split(lengths) for feature in features]
-    return output
-
-
 def ask(
     model: nn.Module,
     text: Prompts,
     is_placeholder: Tensor,
-    ends: Tensor,
+    lengths: Sequence[int],
     prompt: Sequence[Tensor] | None,
 ) -> dict[Any, Any]:
     """Begin a context with what the methods of the sites want to know of the prompt.
 
-    `ends` are the last placeholders of each video, counted through all of them from 1.
+    `lengths` are the placeholders of each video, which lie one after the other.
     """
     selectors = cast(Any, getattr(model, CHILD, None))
     scorings = [selector.scoring for selector in selectors.values()] if selectors else []
@@ -288,7 +174,8 @@ def ask(
     if not (needs_text or needs_attention):
         return {}
     base = cast(Any, model.base_model)
-    samples = is_placeholder.nonzero()[ends - 1, 0].tolist()  # which prompt each video is in
+    last = [end - 1 for end in accumulate(lengths)]
+    samples = is_placeholder.nonzero()[last, 0].tolist()  # which prompt each video is in
     if prompt is None:
         is_word = (text.types == 0) & (text.mask != 0)
         rows = zip(text.ids, is_word, strict=True)

@@ -1,12 +1,12 @@
-"""LLaVA-OneVision, and LLaVA-Video in its classes: selection of what the language model gets.
+"""LLaVA-OneVision and LLaVA-NeXT-Video: selection of what the language model gets.
 
-The tower and the pooling behind it count on all tokens of a frame, so sites come after both. A
-video's last token, the mark of its end, always stays.
+The tower and the pooling behind it count on all tokens of a frame, so sites come after both. The
+mark at the end of a video, where there is one, always stays.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from importlib import import_module
 from typing import Any, cast
 
 import torch
@@ -23,23 +23,18 @@ from tokenselect.adapters.language import (
     ATTENTION,
     PROMPT,
     LanguageAdapter,
-    Prompts,
     ShrinkHook,
-    ask,
     refuse_whole,
 )
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import CHILD, THW, SelectionPlan
-
-VIDEO = "video"
-USED = ("pixel_values", "pixel_values_videos", "image_sizes", "image_sizes_videos", "labels")
 
 
 class LlavaAdapter(LanguageAdapter):
     """`transformers.LlavaOnevisionForConditionalGeneration`; images stay whole."""
 
     reads_end_attention = True
-    num_more = 1
+    num_more = 1  # the mark at the end of a video
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
@@ -60,7 +55,6 @@ class LlavaAdapter(LanguageAdapter):
         )
 
     def out_channels(self, block: nn.Module) -> int:
-        """Give the width of the language model."""
         return self.width
 
     def end(self, model: nn.Module) -> nn.Module | None:
@@ -68,7 +62,6 @@ class LlavaAdapter(LanguageAdapter):
         return None
 
     def whole_thw(self, size: THW) -> THW:
-        """Give the pooled grid."""
         return size[0], math.ceil(size[1] / 2), math.ceil(size[2] / 2)
 
     def read_all(self, arguments: Arguments, thw: THW | None) -> Sequence[TokenGrid]:
@@ -93,36 +86,82 @@ class LlavaAdapter(LanguageAdapter):
         base = cast(nn.Module, model.base_model)
         return [hook, OtherAttribute(base, "get_video_features", refuse_whole)]
 
-    def shrink(
-        self, model: nn.Module, inputs: Mapping[str, Any], prompt: Sequence[Tensor] | None = None
-    ) -> dict[str, Any]:
-        """Encode the videos, drop tokens of each, and close the prompt up."""
-        pixels = inputs.get("pixel_values_videos")
-        if pixels is None:
-            return dict(inputs)
+    def lengths(self, inputs: Mapping[str, Any], modality: str) -> list[int] | None:
+        if modality == "image":
+            return None
+        num_videos, frames = inputs["pixel_values_videos"].shape[:2]
+        size = self.whole_thw((frames, self.side, self.side))
+        return [math.prod(size) + self.num_more] * num_videos
+
+    def encode(
+        self, model: nn.Module, inputs: Mapping[str, Any], modality: str, context: dict[Any, Any]
+    ) -> tuple[Any, Tensor | None]:
+        if modality == "image":
+            settings = {n: inputs[n] for n in ("batch_num_images",) if inputs.get(n) is not None}
+            encode = cast(Any, model.base_model).get_image_features
+            sizes = inputs["image_sizes"]
+            return encode(inputs["pixel_values"], sizes, return_dict=True, **settings), None
+        output, places = self.encode_videos(model, inputs["pixel_values_videos"], context)
+        lengths = self.lengths(inputs, modality) or []
+        is_kept = torch.zeros(len(lengths), lengths[0], dtype=torch.bool, device=places.device)
+        return output, is_kept.scatter(1, places, True).flatten()
+
+    def encode_videos(
+        self, model: nn.Module, pixels: Tensor, context: dict[Any, Any]
+    ) -> tuple[Any, Tensor]:
+        """Run tower, pooling and site: the output, and (v, k) which of a video's tokens stay."""
         base = cast(Any, model.base_model)
-        text, encode = Prompts.of(base, inputs), type(base).get_video_features
-        output = encode(base, pixels, return_dict=True)
-        videos, end = output.pooler_output.split([output.pooler_output.shape[1] - 1, 1], dim=1)
-        is_placeholder, length = text.types == 2, videos.shape[1] + 1
-        if (found := int(is_placeholder.sum())) != length * len(videos):
-            raise ValueError(
-                f"input_ids must have {length} placeholders for each of {len(videos)} videos, got "
-                f"{found} in all; were the inputs shrunk already?"
-            )
-        ends = length * torch.arange(1, len(videos) + 1, device=is_placeholder.device)
-        context = ask(model, text, is_placeholder, ends, prompt)
+        output = type(base).get_video_features(base, pixels, return_dict=True)
+        length = output.pooler_output.shape[1] - self.num_more
+        videos, marks = output.pooler_output.split([length, self.num_more], dim=1)
         hook = cast(Any, getattr(model, CHILD)).site_hooks[0]
         tokens, places = hook(Arguments((videos,), {CONTEXT: context})).positional
-        is_kept = torch.zeros(len(videos), length, dtype=torch.bool, device=places.device)
-        is_kept = is_kept.scatter(1, places, True).index_fill(1, ends[:1] - 1, True)
-        dropped = torch.zeros_like(is_placeholder)
-        dropped[is_placeholder] = ~is_kept.flatten()
-        outputs = {VIDEO: replace(output, pooler_output=torch.cat([tokens, end], dim=1))}
-        if inputs.get("pixel_values") is not None:
-            settings = {"batch_num_images": inputs.get("batch_num_images"), "return_dict": True}
-            sizes = inputs["image_sizes"]
-            outputs["image"] = base.get_image_features(inputs["pixel_values"], sizes, **settings)
-        others = {name: value for name, value in inputs.items() if name not in USED}
-        shorter = text.without(dropped, labels=inputs.get("labels"))
-        return {**others, **shorter, "mm_encoder_outputs": outputs}
+        output.pooler_output = torch.cat([tokens, marks], dim=1)
+        last = torch.arange(length, length + self.num_more, device=places.device)
+        return output, torch.cat([places, last.expand(len(places), -1)], dim=1)
+
+    def tower(self, model: nn.Module, sizes: Sequence[THW]) -> nn.Module:
+        """Give tower, projector, pooling and site for one video of this size."""
+        if len(sizes) != 1:
+            raise ValueError(f"LLaVA's tower takes one video of fixed size, got {len(sizes)}")
+        return LlavaTower(self, model, sizes[0])
+
+
+class LlavaNextVideoAdapter(LlavaAdapter):
+    """`transformers.LlavaNextVideoForConditionalGeneration`; images stay whole."""
+
+    num_more = 0
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.stride: int = cast(Any, model.config).spatial_pool_stride
+
+    def whole_thw(self, size: THW) -> THW:
+        return size[0], size[1] // self.stride, size[2] // self.stride
+
+
+class LlavaTower(nn.Module):
+    """What LLaVA does to a video of fixed length before its language model sees it.
+
+    Attributes:
+        input_shape: of the frames.
+    """
+
+    model: nn.Module  # whole; of its parts, the language model is no part of this
+
+    def __init__(self, adapter: LlavaAdapter, model: nn.Module, size: THW) -> None:
+        super().__init__()
+        self.adapter, base = adapter, cast(Any, model.base_model)
+        self.__dict__["model"] = model
+        others = [part for name, part in base.named_children() if name != "language_model"]
+        self.parts = nn.ModuleList([*others, getattr(model, CHILD)])
+        vision = cast(Any, model.config).vision_config
+        self.input_shape = (size[0], 3, vision.image_size, vision.image_size)
+        capturing = import_module("transformers.utils.output_capturing")
+        # transformers does so under a lock, which no graph takes in, when it first wants them
+        capturing.maybe_install_capturing_hooks(base.vision_tower)
+
+    def forward(self, frames: Tensor) -> tuple[Tensor, Tensor]:
+        """Map (t, 3, height, width) frames to (k, c) tokens, and (k,) which of all they are."""
+        output, places = self.adapter.encode_videos(self.model, frames[None], {})
+        return output.pooler_output[0], places[0]

@@ -4,32 +4,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from tokenselect.adapters import frame_towers, huggingface, llava, multiscale, published_code
 from tokenselect.adapters.adapter import Adapter
-from tokenselect.adapters.frame_towers import (
-    ClipAdapter,
-    FrameTowerAdapter,
-    TimmAdapter,
-    XClipAdapter,
-)
-from tokenselect.adapters.huggingface import (
-    TimesformerAdapter,
-    VideoMAEAdapter,
-    VivitAdapter,
-    VJEPA2Adapter,
-)
-from tokenselect.adapters.llava import LlavaAdapter
-from tokenselect.adapters.multiscale import (
-    OwnAdapter,
-    PytorchvideoMViTAdapter,
-    SlowFastMViTAdapter,
-    TorchvisionMViTAdapter,
-    TorchvisionSwinAdapter,
-)
-from tokenselect.adapters.published_code import (
-    HieraAdapter,
-    InternVideo2Adapter,
-    VideoMAEv2Adapter,
-)
 from tokenselect.adapters.qwen_vl import QwenVLAdapter
 
 
@@ -40,9 +16,9 @@ class Family:
     adapter: type[Adapter]  # reads and writes their blocks' arguments
     module: str  # where their classes are defined; "*." in front stands for any folder or package
     classes: tuple[str, ...]  # names of the classes there
+    versions: str = ""  # of the library that they were tested with; empty for our own
     # what people call them; empty for the classes' own names at the top of the library
     names: tuple[str, ...] = ()
-    versions: str = ""  # of the library that they were tested with; empty for our own
 
     @property
     def known_as(self) -> tuple[str, ...]:
@@ -51,70 +27,56 @@ class Family:
         return self.names or tuple(f"{library}.{name}" for name in self.classes)
 
 
-def _hugging_face(adapter: type[Adapter], name: str, *classes: str, versions: str) -> Family:
+def _hugging_face(
+    adapter: type[Adapter], name: str, *classes: str, versions: str = "5.22"
+) -> Family:
     module = f"transformers.models.{name}.modeling_{name}"
-    return Family(adapter, module, classes, versions=f"transformers {versions}")
+    return Family(adapter, module, classes, f"transformers {versions}")
 
 
-def _classifier(adapter: type[Adapter], name: str, model: str, versions: str = "5") -> Family:
-    classes = (f"{model}Model", f"{model}ForVideoClassification")
-    return _hugging_face(adapter, name, *classes, versions=versions)
-
-
-def _qwen(name: str, model: str, tower: str) -> Family:
-    classes = (f"{model}ForConditionalGeneration", f"{model}Model", tower)
-    return _hugging_face(QwenVLAdapter, name, *classes, versions="5.22")
-
-
-TORCHVISION_VIDEO, VIT = "torchvision.models.video", "timm.models.vision_transformer"
+VIDEO, ANSWERS = "torchvision.models.video", "ForConditionalGeneration"
+CLASSIFIERS = {  # adapter, versions, and the beginning of their classes' names
+    "videomae": (huggingface.VideoMAEAdapter, "4.57, 5", "VideoMAE"),
+    "timesformer": (huggingface.TimesformerAdapter, "4.57, 5", "Timesformer"),
+    "vivit": (huggingface.VivitAdapter, "5", "Vivit"),
+    "vjepa2": (huggingface.VJEPA2Adapter, "5", "VJEPA2"),
+}
+QWENS = {  # the beginning of their classes' names, and their vision towers
+    "qwen2_vl": ("Qwen2VL", "Qwen2VisionTransformerPretrainedModel"),
+    "qwen2_5_vl": ("Qwen2_5_VL", "Qwen2_5_VisionTransformerPretrainedModel"),
+    "qwen3_vl": ("Qwen3VL", "Qwen3VLVisionModel"),
+}
 # fmt: off
 FAMILIES = (
-    Family(OwnAdapter, "tokenselect.backbones.mvit.model", ("MViT",)),
-    Family(OwnAdapter, "tokenselect.backbones.video_swin.model", ("VideoSwin",)),
-    Family(
-        TorchvisionMViTAdapter, f"{TORCHVISION_VIDEO}.mvit", ("MViT",),
-        (f"{TORCHVISION_VIDEO}.mvit_v1_b", f"{TORCHVISION_VIDEO}.mvit_v2_s"), "torchvision 0.28"
-    ),
-    Family(
-        TorchvisionSwinAdapter, f"{TORCHVISION_VIDEO}.swin_transformer", ("SwinTransformer3d",),
-        tuple(f"{TORCHVISION_VIDEO}.swin3d_{size}" for size in "tsb"), "torchvision 0.28"
-    ),
-    _classifier(VideoMAEAdapter, "videomae", "VideoMAE", "4.57, 5"),
-    _classifier(TimesformerAdapter, "timesformer", "Timesformer", "4.57, 5"),
-    _classifier(VivitAdapter, "vivit", "Vivit"),
-    _classifier(VJEPA2Adapter, "vjepa2", "VJEPA2"),
-    _qwen("qwen2_vl", "Qwen2VL", "Qwen2VisionTransformerPretrainedModel"),
-    _qwen("qwen2_5_vl", "Qwen2_5_VL", "Qwen2_5_VisionTransformerPretrainedModel"),
-    _qwen("qwen3_vl", "Qwen3VL", "Qwen3VLVisionModel"),
-    _hugging_face(
-        LlavaAdapter, "llava_onevision", "LlavaOnevisionForConditionalGeneration", versions="5.22"
-    ),
-    _hugging_face(
-        ClipAdapter, "clip", "CLIPVisionModel", "CLIPVisionModelWithProjection", versions="5.22"
-    ),
-    _hugging_face(FrameTowerAdapter, "siglip", "SiglipVisionModel", versions="5.22"),
-    _hugging_face(XClipAdapter, "x_clip", "XCLIPVisionModel", "XCLIPModel", versions="5.22"),
-    Family(TimmAdapter, VIT, ("VisionTransformer",), versions="timm 1.0.20"),
-    Family(HieraAdapter, "hiera.hiera", ("Hiera",), versions="hiera-transformer 0.1.4"),
-    Family(
-        VideoMAEv2Adapter, "*.modeling_finetune", ("VisionTransformer",),
-        ("VideoMAEv2.models.modeling_finetune.VisionTransformer",), "VideoMAEv2, last commit"
-    ),
-    Family(
-        InternVideo2Adapter, "*.internvideo2", ("InternVideo2",),
-        ("InternVideo2.single_modality.models.internvideo2.InternVideo2",),
-        "InternVideo, last commit"
-    ),
-    Family(
-        PytorchvideoMViTAdapter, "pytorchvideo.models.vision_transformers",
-        ("MultiscaleVisionTransformers",),
-        ("pytorchvideo.models.create_multiscale_vision_transformers",),
-        "pytorchvideo 0.1.5 and its last commit"
-    ),
-    Family(
-        SlowFastMViTAdapter, "slowfast.models.video_model_builder", ("MViT",),
-        ("slowfast.models.MViT",), "SlowFast, last commit"
-    ),
+    Family(multiscale.OwnAdapter, "tokenselect.backbones.mvit.model", ("MViT",)),
+    Family(multiscale.OwnAdapter, "tokenselect.backbones.video_swin.model", ("VideoSwin",)),
+    Family(multiscale.TorchvisionMViTAdapter, f"{VIDEO}.mvit", ("MViT",), "torchvision 0.28",
+           (f"{VIDEO}.mvit_v1_b", f"{VIDEO}.mvit_v2_s")),
+    Family(multiscale.TorchvisionSwinAdapter, f"{VIDEO}.swin_transformer", ("SwinTransformer3d",),
+           "torchvision 0.28", tuple(f"{VIDEO}.swin3d_{size}" for size in "tsb")),
+    *(_hugging_face(kind, n, f"{model}Model", f"{model}ForVideoClassification", versions=versions)
+      for n, (kind, versions, model) in CLASSIFIERS.items()),
+    *(_hugging_face(QwenVLAdapter, n, f"{model}{ANSWERS}", f"{model}Model", tower)
+      for n, (model, tower) in QWENS.items()),
+    _hugging_face(llava.LlavaAdapter, "llava_onevision", f"LlavaOnevision{ANSWERS}"),
+    _hugging_face(llava.LlavaNextVideoAdapter, "llava_next_video", f"LlavaNextVideo{ANSWERS}"),
+    _hugging_face(frame_towers.ClipAdapter, "clip", "CLIPVisionModel",
+                  "CLIPVisionModelWithProjection"),
+    _hugging_face(frame_towers.FrameTowerAdapter, "siglip", "SiglipVisionModel"),
+    _hugging_face(frame_towers.XClipAdapter, "x_clip", "XCLIPVisionModel", "XCLIPModel"),
+    Family(frame_towers.TimmAdapter, "timm.models.vision_transformer", ("VisionTransformer",),
+           "timm 1.0.20"),
+    Family(published_code.HieraAdapter, "hiera.hiera", ("Hiera",), "hiera-transformer 0.1.4"),
+    Family(published_code.VideoMAEv2Adapter, "*.modeling_finetune", ("VisionTransformer",),
+           "VideoMAEv2 29eab1e", ("VideoMAEv2.models.modeling_finetune.VisionTransformer",)),
+    Family(published_code.InternVideo2Adapter, "*.internvideo2", ("InternVideo2",),
+           "InternVideo 3965eef",
+           ("InternVideo2.single_modality.models.internvideo2.InternVideo2",)),
+    Family(multiscale.PytorchvideoMViTAdapter, "pytorchvideo.models.vision_transformers",
+           ("MultiscaleVisionTransformers",), "pytorchvideo 0.1.5 and its last commit",
+           ("pytorchvideo.models.create_multiscale_vision_transformers",)),
+    Family(multiscale.SlowFastMViTAdapter, "slowfast.models.video_model_builder", ("MViT",),
+           "SlowFast, last commit", ("slowfast.models.MViT",)),
 )
 # fmt: on
 ADAPTERS = {f"{f.module}.{name}": f.adapter for f in FAMILIES for name in f.classes}

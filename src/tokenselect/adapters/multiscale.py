@@ -16,35 +16,27 @@ class OwnAdapter(SequenceAdapter):
     """Reads and writes nothing but the grid itself."""
 
     def stage_starts(self, model: nn.Module) -> tuple[int, ...]:
-        """Give the first block of each stage."""
         return cast(tuple[int, ...], model.stage_starts)
 
     def channels(self, block: nn.Module) -> int:
-        """Give the width of the tokens that enter a block."""
         return cast(int, block.in_channels)
 
     def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
-        """Take the grid."""
         return arguments.get(0, "grid")
 
     def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
-        """Put the grid in its place."""
         return arguments.put(0, "grid", grid)
 
     def embed_thw(self, model: nn.Module) -> THW | None:
-        """Give the grid before block 0 at the input size the model was built for."""
         return model.embed_thw(*model.default_input)  # type: ignore[operator, misc]
 
     def out_thw(self, block: nn.Module, thw: THW) -> THW:
-        """Give the grid after a block."""
         return block.out_thw(thw)  # type: ignore[operator]
 
     def has_class_attention(self, block: nn.Module) -> bool:
-        """Tell whether the block has a class token."""
         return hasattr(block, "class_attention")
 
     def class_attention(self, block: nn.Module, grid: TokenGrid) -> Tensor:
-        """Compute the class token's attention again from the block's input."""
         return block.class_attention(grid)  # type: ignore[operator]
 
 
@@ -71,7 +63,6 @@ class MViTAdapter(SequenceAdapter):
         return arguments.put(1, self.thw_name, type(before)(grid.thw))
 
     def out_thw(self, block: nn.Module, thw: THW) -> THW:
-        """Give the grid after the pooling of the queries."""
         pool = _query_pool(block)
         if pool is None:
             return thw
@@ -90,7 +81,6 @@ class TorchvisionMViTAdapter(MViTAdapter):
     thw_name = "thw"
 
     def embed_thw(self, model: nn.Module) -> THW | None:
-        """Give the only grid that the position embeddings allow."""
         encoding = cast(Any, model.pos_encoding)
         return encoding.temporal_size, *encoding.spatial_size
 
@@ -121,7 +111,6 @@ class PytorchvideoMViTAdapter(MViTAdapter):
         self.num_prefix = int(cast(Any, model.cls_positional_encoding).cls_embed_on)
 
     def embed_thw(self, model: nn.Module) -> THW | None:
-        """Give the only grid that the position embeddings allow."""
         shape = cast(Any, model.cls_positional_encoding).patch_embed_shape
         t, h, w = shape() if callable(shape) else shape  # a property up to version 0.1.5
         return t, h, w
@@ -142,7 +131,6 @@ class SlowFastMViTAdapter(MViTAdapter):
         self.num_prefix = int(cast(bool, model.cls_embed_on))
 
     def embed_thw(self, model: nn.Module) -> THW | None:
-        """Give the only grid that the position embeddings allow."""
         t, h, w = cast(list[int], model.patch_dims)
         return t, h, w
 
@@ -169,23 +157,18 @@ class TorchvisionSwinAdapter(SequenceAdapter):
         self.merged_after = [stage[-1] for stage in _stages(model)[:-1]]
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """List the blocks of all stages."""
         return tuple(block for stage in _stages(model) for block in stage)
 
     def stage_starts(self, model: nn.Module) -> tuple[int, ...]:
-        """Give the first block of each stage."""
         return (0, *accumulate(len(stage) for stage in _stages(model)[:-1]))
 
     def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
-        """Flatten the patches."""
         return TokenGrid.from_patches(arguments.get(0, "x"))
 
     def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
-        """Put the patches back in their shape."""
         return arguments.put(0, "x", grid.patches)
 
     def out_thw(self, block: nn.Module, thw: THW) -> THW:
-        """Give the grid that the next block gets."""
         t, h, w = thw
         is_last = any(block is last for last in self.merged_after)
         return (t, -(-h // 2), -(-w // 2)) if is_last else thw

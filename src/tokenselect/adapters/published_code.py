@@ -6,7 +6,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from tokenselect.adapters.adapter import Arguments, SequenceAdapter
+from tokenselect.adapters.adapter import Arguments, SequenceAdapter, need_mean_pooling
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW
 
@@ -18,14 +18,9 @@ class VideoMAEv2Adapter(SequenceAdapter):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
-        if model.fc_norm is None:
-            raise ValueError(
-                "VideoMAE with use_mean_pooling=False classifies the first patch alone, which "
-                "selection may drop; only use_mean_pooling=True is supported"
-            )
+        need_mean_pooling(model.fc_norm is not None)
 
     def embed_thw(self, model: nn.Module) -> THW | None:
-        """Give the only grid that the position embeddings allow."""
         patches = cast(Any, model.patch_embed)
         h, w = (
             size // side for size, side in zip(patches.img_size, patches.patch_size, strict=True)
@@ -52,7 +47,6 @@ class InternVideo2Adapter(SequenceAdapter):
         return (2 if self.is_fused else 1) * super().channels(block)
 
     def embed_thw(self, model: nn.Module) -> THW | None:
-        """Give the only grid that the position embeddings allow."""
         return cast(Any, model.patch_embed).grid_size
 
     def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
@@ -65,7 +59,6 @@ class InternVideo2Adapter(SequenceAdapter):
         return TokenGrid(tokens, thw, self.num_prefix)
 
     def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
-        """Put both back."""
         if not self.is_fused:
             return super().write(grid, arguments)
         tokens, residual = grid.tokens.chunk(2, dim=-1)
@@ -91,7 +84,6 @@ class HieraAdapter(SequenceAdapter):
             )
 
     def stage_starts(self, model: nn.Module) -> tuple[int, ...]:
-        """Give the first block of each stage."""
         return (0, *(end + 1 for end in cast(list[int], model.stage_ends)[:-1]))
 
     def channels(self, block: nn.Module) -> int:
@@ -100,11 +92,9 @@ class HieraAdapter(SequenceAdapter):
         return attention.q_stride * attention.window_size * super().channels(block)
 
     def out_channels(self, block: nn.Module) -> int:
-        """Give the width of what leaves the last block."""
         return cast(Any, block).dim_out * cast(Any, block.attn).window_size
 
     def embed_thw(self, model: nn.Module) -> THW | None:
-        """Give the grid of mask units."""
         shape = cast(list[int], model.mask_spatial_shape)
         t, h, w = (1, *shape) if len(shape) == 2 else shape
         return t, h, w
@@ -116,7 +106,6 @@ class HieraAdapter(SequenceAdapter):
         return TokenGrid(tokens.transpose(1, 2).flatten(2), thw)
 
     def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
-        """Take the units apart again."""
         width = arguments.get(0, "x").shape[-1]
         patches = grid.tokens.unflatten(2, (-1, width)).transpose(1, 2)
         return arguments.put(0, "x", patches.flatten(1, 2))

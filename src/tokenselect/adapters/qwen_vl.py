@@ -5,8 +5,10 @@ images of any size are packed into one sequence, so each is a grid of its own. T
 last block comes after the merger: its tokens are those that the language model would get.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any, cast
 
 import torch
@@ -16,6 +18,7 @@ from tokenselect.adapters.adapter import (
     CONTEXT,
     Arguments,
     Changes,
+    OtherAttribute,
     Removable,
     begin_context,
     change_arguments,
@@ -24,15 +27,22 @@ from tokenselect.adapters.adapter import (
 from tokenselect.adapters.language import (
     ATTENTION,
     FINAL,
+    GRIDS,
+    PIXELS,
     PROMPT,
     LanguageAdapter,
-    Packed,
+    Prompts,
     ShrinkHook,
     refuse_whole_inputs,
-    shrink,
+)
+from tokenselect.adapters.packing import (
+    GROUPS,
+    Groups,
+    Packed,
+    TracedAttention,
 )
 from tokenselect.grid import TokenGrid
-from tokenselect.plan import THW, SelectionPlan
+from tokenselect.plan import CHILD, THW, SelectionPlan
 
 END = "pooler_output"  # named argument that marks the tokens after the merger
 
@@ -56,17 +66,52 @@ class QwenVLAdapter(LanguageAdapter):
         self.width: int = merger.out_features
 
     def whole_thw(self, size: THW) -> THW:
-        """Give the grid of merge units."""
         return size[0], size[1] // self.side, size[2] // self.side
+
+    def lengths(self, inputs: Mapping[str, Any], modality: str) -> list[int] | None:
+        return (inputs[GRIDS[modality]].prod(dim=1) // self.unit).tolist()
+
+    def encode(
+        self, model: nn.Module, inputs: Mapping[str, Any], modality: str, context: dict[Any, Any]
+    ) -> tuple[Any, Tensor | None]:
+        tower = cast(Any, tower_of(model))
+        pixels, sizes = inputs[PIXELS[modality]].type(tower.dtype), inputs[GRIDS[modality]]
+        output = tower(pixels, grid_thw=sizes, return_dict=True, **{CONTEXT: context})
+        packed: Packed = context[FINAL]
+        output.pooler_output = output.pooler_output.split(packed.lengths)
+        features = getattr(output, "deepstack_features", None)
+        if features is not None:
+            output.deepstack_features = [feature.split(packed.lengths) for feature in features]
+        return output, packed.mask
+
+    def positions(
+        self, model: nn.Module, text: Prompts, inputs: Mapping[str, Any]
+    ) -> Tensor | None:
+        if inputs.get("position_ids") is not None:
+            return inputs["position_ids"]
+        base = cast(Any, model.base_model)
+        settings = {
+            "mm_token_type_ids": text.types,
+            "attention_mask": text.mask,
+            **{name: inputs.get(name) for name in (*GRIDS.values(), "second_per_grid_ts")},
+        }
+        known = inspect.signature(base.get_rope_index).parameters
+        settings = {name: value for name, value in settings.items() if name in known}
+        return base.get_rope_index(text.ids, **settings)[0]
 
     def shrink(
         self, model: nn.Module, inputs: Mapping[str, Any], prompt: Sequence[Tensor] | None = None
     ) -> dict[str, Any]:
-        """Run the tower and shorten the prompt; kept tokens keep their 3-D positions."""
-        return shrink(model, inputs, tower_of(model), prompt)
+        """Also say how far the next position is ahead of the number of tokens in the cache."""
+        shorter = super().shrink(model, inputs, prompt)
+        if "mm_encoder_outputs" in shorter:
+            mask, spatial = shorter["attention_mask"].bool(), shorter["position_ids"][1:]
+            last = spatial.masked_fill(~mask, -1).amax(dim=(0, 2))
+            deltas = (last + 1 - mask.sum(dim=1))[:, None]  # (b, 1)
+            cast(Any, model.base_model).rope_deltas = deltas
+        return shorter
 
     def blocks(self, model: nn.Module) -> Sequence[nn.Module]:
-        """List the blocks of the vision tower."""
         return tuple(cast(Any, tower_of(model)).blocks)
 
     def channels(self, block: nn.Module) -> int:
@@ -74,7 +119,6 @@ class QwenVLAdapter(LanguageAdapter):
         return self.unit * cast(Tensor, cast(nn.Module, block.norm1).weight).shape[0]
 
     def out_channels(self, block: nn.Module) -> int:
-        """Give the width of the language model."""
         return self.width
 
     def read_all(self, arguments: Arguments, thw: THW | None) -> Sequence[TokenGrid]:
@@ -87,8 +131,8 @@ class QwenVLAdapter(LanguageAdapter):
             units = tokens.unflatten(0, (-1, self.unit)).flatten(1)[packed.order.argsort()]
         prompts = context.get(PROMPT) or [None] * len(packed.thws)
         grids = [
-            TokenGrid(video[None], thw, positions=places[None], prompt=prompt)
-            for video, thw, places, prompt in zip(
+            TokenGrid(video[None], thw, positions=p[None], prompt=words, is_loose=packed.is_loose)
+            for video, thw, p, words in zip(
                 units.split(packed.lengths), packed.thws, packed.places, prompts, strict=True
             )
         ]
@@ -103,7 +147,8 @@ class QwenVLAdapter(LanguageAdapter):
         if len(units) < len(before):
             places = tuple(cast(Tensor, grid.positions)[0] for grid in grids)
             thws = tuple(grid.thw for grid in grids)
-            after = Packed(before.whole, thws, places, before.window)
+            is_loose = any(grid.is_loose for grid in grids)
+            after = Packed(before.whole, thws, places, before.window, is_loose)
             context[len(after)] = after
         if END not in arguments.named:
             units = units[after.order].unflatten(1, (self.unit, -1)).flatten(0, 1)
@@ -114,11 +159,9 @@ class QwenVLAdapter(LanguageAdapter):
         return tower_of(model)
 
     def after(self, arguments: Arguments, output: Any) -> Arguments:
-        """Take the merged units."""
         return Arguments((output.pooler_output,), {END: True, CONTEXT: context_of(arguments)})
 
     def output(self, arguments: Arguments, output: Any) -> Any:
-        """Put the merged units back."""
         output.pooler_output = arguments.positional[0]
         return output
 
@@ -132,8 +175,10 @@ class QwenVLAdapter(LanguageAdapter):
             changes.append(change_arguments(tower, refuse_whole_inputs))
             changes.append(model.register_forward_pre_hook(ShrinkHook(self), with_kwargs=True))
         changes.append(change_arguments(tower, self.begin))
-        for index, block in enumerate(blocks[first:], start=first):
+        for index, block in enumerate(blocks):
             changes.append(change_arguments(block, partial(self.step, is_whole=index in whole)))
+            attention = cast(nn.Module, block.attn)
+            changes.append(OtherAttribute(attention, "config", TracedAttention(attention.config)))
         if first < len(blocks) and self.window is not None:
             changes.append(blocks[-1].register_forward_hook(self.fill, with_kwargs=True))
             hook = tower.register_forward_hook(self.unfill, with_kwargs=True, prepend=True)
@@ -142,29 +187,37 @@ class QwenVLAdapter(LanguageAdapter):
         return changes
 
     def begin(self, arguments: Arguments) -> Arguments:
-        """Begin a context with the grids of all videos."""
-        sizes = arguments.get(1, "grid_thw")
-        thws = [self.whole_thw(size) for size in sizes.tolist()]
-        device = arguments.get(0, "hidden_states").device
-        packed = Packed.of(thws, device=device, window=self.window)
-        arguments = begin_context(arguments)
-        context_of(arguments)[len(packed)] = packed
+        """Begin a context with the grids of all videos, unless it was begun with them."""
+        sizes, arguments = arguments.get(1, "grid_thw"), begin_context(arguments)
+        if sizes is not None:
+            device = arguments.get(0, "hidden_states").device
+            self.pack(sizes.tolist(), device, context_of(arguments))
         return arguments
+
+    def pack(self, sizes: Sequence[THW], device: torch.device, context: dict[Any, Any]) -> None:
+        """Put the tokens of all videos into a context."""
+        thws = [self.whole_thw(size) for size in sizes]
+        packed = Packed.of(thws, device=device, window=self.window)
+        context[len(packed)] = packed
 
     def step(self, arguments: Arguments, *, is_whole: bool) -> Arguments:
         """Tell a block the rotary positions of what is left, and where its sequences end."""
         packed = context_of(arguments)[len(arguments.get(0, "hidden_states")) // self.unit]
-        if packed.is_whole:
+        is_traced = torch.compiler.is_compiling()
+        if packed.is_whole and not is_traced:
             return arguments
-        ids = packed.frame_ids if is_whole else packed.window_ids
-        bounds = packed.bounds(ids, self.unit)
-        patches = torch.arange(self.unit, device=bounds.device)
-        rows = (packed.rows[:, None] * self.unit + patches).flatten()
-        tables = arguments.named["position_embeddings"]
-        named = {"cu_seqlens": bounds, "position_embeddings": tuple(t[rows] for t in tables)}
-        if arguments.named.get("max_seqlen") is not None:
+        ids, named = packed.frame_ids if is_whole else packed.window_ids, dict(arguments.named)
+        if not packed.is_whole:
+            patches = torch.arange(self.unit, device=ids.device)
+            rows = (packed.rows[:, None] * self.unit + patches).flatten()
+            named["position_embeddings"] = tuple(t[rows] for t in named["position_embeddings"])
+        if is_traced:
+            named["cu_seqlens"] = named[GROUPS] = Groups(packed, ids, self.unit, is_whole)
+            return Arguments(arguments.positional, named)
+        named["cu_seqlens"] = bounds = packed.bounds(ids, self.unit)
+        if named.get("max_seqlen") is not None:
             named["max_seqlen"] = int(bounds.diff().max())
-        return Arguments(arguments.positional, {**arguments.named, **named})
+        return Arguments(arguments.positional, named)
 
     def fill(
         self, block: nn.Module, positional: tuple[Any, ...], named: dict[str, Any], output: Tensor
@@ -196,11 +249,66 @@ class QwenVLAdapter(LanguageAdapter):
         context[FINAL] = packed
         features = getattr(output, "deepstack_features", None)
         if features is not None:
-            kept = [f[torch.isin(context[len(f)].indices, packed.indices)] for f in features]
-            output.deepstack_features = kept
+            output.deepstack_features = [f[packed.rows_in(context[len(f)])] for f in features]
         return output
+
+    def tower(self, model: nn.Module, sizes: Sequence[THW]) -> nn.Module:
+        return QwenTower(self, model, sizes)
 
 
 def tower_of(model: nn.Module) -> nn.Module:
     """Give the vision tower of a language model; a tower is its own."""
     return cast(nn.Module, getattr(model.base_model, "visual", model))
+
+
+class QwenTower(nn.Module):
+    """A tower with selectors for videos of fixed sizes, as a function of their patches alone.
+
+    What its blocks want to know of the sizes is computed here, once, as transformers computes it.
+
+    Attributes:
+        input_shape: of the patches, as the processor gives them.
+    """
+
+    def __init__(self, adapter: QwenVLAdapter, model: nn.Module, sizes: Sequence[THW]) -> None:
+        super().__init__()
+        self.adapter, self.tower, self.sizes = adapter, tower_of(model), sizes
+        self.selectors = getattr(model, CHILD)
+        own, tables = cast(Any, self.tower), import_module("transformers.vision_utils")
+        grid = torch.tensor(sizes, device=next(self.tower.parameters()).device)
+        config, side = own.config, adapter.side
+        width = config.in_channels * config.temporal_patch_size * config.patch_size**2
+        self.input_shape = (int(grid.prod(dim=1).sum()), width)
+        known = {"position_ids": tables.get_vision_position_ids(grid, side)}
+        if adapter.window is not None:
+            settings = {"window_size": own.window_size, "patch_size": own.patch_size}
+            windows = tables.get_vision_window_index(grid, spatial_merge_size=side, **settings)
+            known["window_index"], known["cu_window_seqlens"] = windows
+        if hasattr(own, "pos_embed"):
+            known["interp_indices"], known["interp_weights"] = (
+                tables.get_vision_interpolation_indices_and_weights(
+                    grid,
+                    num_grid_per_side=own.num_grid_per_side,
+                    mode=own.interpolation_mode,
+                    align_corners=own.interpolation_align_corners,
+                    spatial_merge_size=side,
+                )
+            )
+        known["cu_seqlens"] = tables.get_vision_cu_seqlens(grid)
+        self.names = list(known)
+        for name, table in known.items():
+            self.register_buffer(name, table, persistent=False)
+
+    def forward(self, patches: Tensor) -> tuple[Tensor, ...]:
+        """Map the patches of all videos to what the language model gets of them.
+
+        Returns:
+            (k, c) tokens; (k,) which of all merge units they are, rising; for Qwen3-VL, the (k, c)
+            features of earlier blocks.
+        """
+        context: dict[Any, Any] = {}
+        self.adapter.pack(self.sizes, patches.device, context)
+        known = {name: getattr(self, name) for name in self.names}
+        output = self.tower(patches, grid_thw=None, **known, **{CONTEXT: context})
+        features = getattr(output, "deepstack_features", None) or []
+        return output.pooler_output, context[FINAL].indices, *features

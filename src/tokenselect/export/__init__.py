@@ -19,19 +19,3 @@ from tokenselect.export.formats import (
 )
 from tokenselect.export.int8 import Int8Report, export_int8
 from tokenselect.export.runtimes import open_runtime, time_runtimes
-
-__all__ = [
-    "FORMATS",
-    "ExportedModel",
-    "Int8Report",
-    "LogitDifference",
-    "OnnxModel",
-    "OpenVinoModel",
-    "ProgramModel",
-    "compare_logits",
-    "export_int8",
-    "export_model",
-    "open_runtime",
-    "time_exported",
-    "time_runtimes",
-]

@@ -19,9 +19,8 @@ from tokenselect.data.clips import ClipRule
 from tokenselect.export.formats import (
     FORMATS,
     ExportedModel,
-    LogitsOf,
     export_program,
-    shape_of_input,
+    what_runs,
 )
 from tokenselect.measure.cost import Timing, measure_latency
 
@@ -30,21 +29,16 @@ BATCHES = (1, 3)  # both unlike the batch of 2 that was traced
 
 @dataclass(frozen=True)
 class LogitDifference:
-    """How far two models' logits are apart.
+    """How far two models' logits are apart."""
 
-    Attributes:
-        largest: of all logits.
-        num_clips: compared.
-    """
-
-    largest: float
-    num_clips: int
+    largest: float  # of all logits
+    num_clips: int  # compared
 
 
 @torch.no_grad()
 def compare_logits(
     model: nn.Module,
-    exported: Callable[[Tensor], Tensor],
+    exported: Callable[[Tensor], Any],
     clips: Tensor | None = None,
     *,
     input_shape: tuple[int, ...] | None = None,
@@ -59,22 +53,15 @@ def compare_logits(
         input_shape: of the random ones, batch first; None for the model's own.
         tolerance: a larger difference is an error.
     """
-    shape = shape_of_input(model, input_shape)
+    runner, shape = what_runs(model, input_shape)
     generator = torch.Generator().manual_seed(0)
     shapes = [(b, *shape[1:]) for b in BATCHES] if len(shape) == 5 else [shape]
     batches = [torch.randn(shape, generator=generator) for shape in shapes]
     batches += [] if clips is None else list(clips.split(max(BATCHES)))
-    device = next(model.parameters()).device
-    original, was_training = LogitsOf(model), model.training
-    model.eval()
+    device, was_training = next(model.parameters()).device, model.training
+    runner.eval()
     try:
-        apart = []
-        for batch in batches:
-            ours, theirs = (run(batch.to(device)).cpu() for run in (original, exported))
-            if ours.shape != theirs.shape:
-                wanted, came = tuple(ours.shape), tuple(theirs.shape)
-                raise ValueError(f"logits must be {wanted}, got {came}")
-            apart.append((ours - theirs).abs().max().item())
+        apart = [_difference(runner(b.to(device)), exported(b.to(device))) for b in batches]
     finally:
         model.train(was_training)
     difference = LogitDifference(max(apart), sum(len(batch) for batch in batches))
@@ -84,6 +71,18 @@ def compare_logits(
             f"{difference.num_clips} clips, which is more than {tolerance:g}"
         )
     return difference
+
+
+def _difference(ours: Any, theirs: Any) -> float:
+    """Give the largest difference between two answers, each a tensor or a tuple of them."""
+    pairs = [(ours, theirs)] if isinstance(ours, Tensor) else zip(ours, theirs, strict=True)
+    apart = []
+    for own, other in pairs:
+        if own.shape != other.shape:
+            wanted, came = tuple(own.shape), tuple(other.shape)
+            raise ValueError(f"logits must be {wanted}, got {came}")
+        apart.append((own.cpu() - other.cpu()).abs().max().item())
+    return max(apart)
 
 
 def describe_clips(rule: ClipRule) -> dict[str, Any]:
@@ -156,7 +155,9 @@ def export_model(
         path: the file.
         file_format: a name from `FORMATS`, or one of its values.
         input_shape: of the model's input, batch first, such as (1, 3, 16, 224, 224); the file takes
-            any batch. Only models of `create_model` know their own.
+            any batch. Only models of `create_model` know their own. Of a video-language model with
+            selectors, the frames, rows and columns of patches of the one video that its vision
+            tower, which is what goes into the file, will take.
         clips: real ones to compare the answers on, beside random ones.
         tolerance: largest difference of logits.
         metadata: kept in the file, as JSON; None for what is known about the model: its name, plan,
@@ -216,7 +217,7 @@ def time_exported(
         tell("tracing the dense model to compare the speed")
         chosen.write(export_program(dense, input_shape=input_shape), other, metadata={})
         models = {"selected": chosen(path), "dense": chosen(other)}
-        clip = torch.randn(shape_of_input(dense, input_shape))
+        clip = torch.randn(what_runs(dense, input_shape)[1])
         tell("timing")
         tasks = {name: partial(model, clip) for name, model in models.items()}
         return measure_latency(tasks, repeats=repeats)

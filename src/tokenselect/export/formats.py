@@ -6,20 +6,24 @@ import json
 import tempfile
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
+from torch.overrides import TorchFunctionMode
 
 from tokenselect.adapters import is_supported
+from tokenselect.adapters.language import LanguageAdapter
 from tokenselect.extras import require
-from tokenselect.insertion import adapter_of
+from tokenselect.insertion import adapter_of, vision_tower
 
 MAX_BATCH = 2**16
 CLIPS, LOGITS = "video", "logits"  # input and output of the files
+TOWER = ("tokens", "kept")  # outputs of a language model's vision tower, before its features
 METADATA = "tokenselect.json"  # inside a .pt2 file
 MOST_COMPILED = 3  # batch sizes of an IR that are kept ready
 RUNTIME_INFO = ["tokenselect", "metadata"]  # inside an IR
@@ -44,29 +48,53 @@ class LogitsOf(nn.Module):
         return answer.logits if hasattr(answer, "logits") else answer[0]
 
 
-def shape_of_input(model: nn.Module, input_shape: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Give the shape of one clip in a batch: what was asked for, or the model's own.
+class FlatAttention(TorchFunctionMode):
+    """Calls attention on five dimensions, as Hiera has it, as attention on four: ONNX knows it."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, positional: Any = (), named: Any = None
+    ) -> Any:
+        """Join the leading dimensions for the time of the call."""
+        if function is not F.scaled_dot_product_attention or positional[0].ndim <= 4:
+            return function(*positional, **(named or {}))
+        flat = [x.flatten(0, -4) for x in positional[:3]]
+        mixed = function(*flat, *positional[3:], **(named or {}))
+        return mixed.unflatten(0, positional[0].shape[:-3])
+
+
+def what_runs(
+    model: nn.Module, input_shape: tuple[int, ...] | None
+) -> tuple[nn.Module, tuple[int, ...]]:
+    """Give the module of one tensor that stands in a file for a model, and its input's shape.
 
     Args:
-        model: one of ours knows its input as `default_input`.
+        model: of a language model, it is the vision tower. One of ours knows its own input.
         input_shape: batch first; the file takes every batch, whatever stands here. With 4 sides, a
-            clip as a batch of frames: the file takes clips of this length, one at a time.
+            clip as a batch of frames: the file takes clips of this length, one at a time. With 3,
+            frames, rows and columns of patches of a language model's video.
     """
-    if input_shape is not None:
-        if len(input_shape) == 4:
-            return tuple(input_shape)
-        if len(input_shape) != 5:
+    if is_supported(model) and isinstance(adapter_of(model), LanguageAdapter):
+        if input_shape is None or len(input_shape) != 3:
             raise ValueError(
-                "input_shape must have 5 sides, batch first, or the 4 of a clip's frames, got "
-                f"{input_shape}"
+                f"of a {type(model).__name__} the vision tower is exported: input_shape must be "
+                f"frames, rows and columns of patches, got {input_shape}"
             )
-        return (1, *input_shape[1:])
-    if not hasattr(model, "default_input"):
+        tower = vision_tower(model, [input_shape])
+        return tower, cast(tuple[int, ...], tower.input_shape)
+    if input_shape is None:
+        if not hasattr(model, "default_input"):
+            raise ValueError(
+                f"input_shape must be given for a {type(model).__name__}: only the models of "
+                "create_model know their own"
+            )
+        input_shape = (1, 3, *cast(tuple[int, int, int], model.default_input))
+    if len(input_shape) not in (4, 5):
         raise ValueError(
-            f"input_shape must be given for a {type(model).__name__}: only the models of "
-            "create_model know their own"
+            "input_shape must have 5 sides, batch first, or the 4 of a clip's frames, got "
+            f"{input_shape}"
         )
-    return (1, 3, *cast(tuple[int, int, int], model.default_input))
+    batch = input_shape[0] if len(input_shape) == 4 else 1
+    return LogitsOf(model), (batch, *input_shape[1:])
 
 
 def export_program(
@@ -78,21 +106,16 @@ def export_program(
         model: its mode is restored afterwards.
         input_shape: of its input, batch first; None for the model's own.
     """
-    if is_supported(model) and adapter_of(model).is_ragged:
-        raise ValueError(
-            f"a {type(model).__name__} cannot be exported, with or without selectors: where videos "
-            "begin and end in its sequence are values, not shapes"
-        )
-    device = next(model.parameters()).device
-    shape = shape_of_input(model, input_shape)
+    runner, shape = what_runs(model, input_shape)
     is_batch = len(shape) == 5
+    device = next(model.parameters()).device
     example = torch.zeros((2, *shape[1:]) if is_batch else shape, device=device)
     was_training = model.training
-    model.eval()
+    runner.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), FlatAttention():
             dynamic = ({0: Dim("batch", min=1, max=MAX_BATCH)},) if is_batch else None
-            return torch.export.export(LogitsOf(model), (example,), dynamic_shapes=dynamic)
+            return torch.export.export(runner, (example,), dynamic_shapes=dynamic)
     finally:
         model.train(was_training)
 
@@ -123,8 +146,15 @@ class ExportedModel(ABC):
         """Open a file."""
 
     @abstractmethod
-    def __call__(self, video: Tensor) -> Tensor:
-        """Map clips of the exported shape, in any batch, to (b, num_classes) logits."""
+    def __call__(self, video: Tensor) -> Any:
+        """Map clips of the exported shape, in any batch, to (b, num_classes) logits, or what goes
+        into a vision tower to the tuple of what comes out."""
+
+
+def one_or_all(arrays: Sequence[Any]) -> Tensor | tuple[Tensor, ...]:
+    """Give the only output, or all of them."""
+    outputs = tuple(map(torch.from_numpy, arrays))
+    return outputs[0] if len(outputs) == 1 else outputs
 
 
 class ProgramModel(ExportedModel):
@@ -143,8 +173,8 @@ class ProgramModel(ExportedModel):
         self.metadata = json.loads(files[METADATA] or "{}")
 
     @torch.no_grad()
-    def __call__(self, video: Tensor) -> Tensor:
-        """Map clips to logits."""
+    def __call__(self, video: Tensor) -> Any:
+        """Run the program."""
         return self.module(video)
 
 
@@ -162,6 +192,8 @@ class OnnxModel(ExportedModel):
     def write(program: ExportedProgram, path: Path, *, metadata: Mapping[str, Any]) -> None:
         """Save a program as ONNX; each entry of the metadata is one of the file's properties."""
         require("onnxscript", extra="onnx", purpose="ONNX export")
+        num_features = len(program.graph_signature.user_outputs) - len(TOWER)
+        outputs = [*TOWER, *(f"features_{i}" for i in range(num_features))]
         # with gradients, attention would be taken apart in another way
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of torch's own making
@@ -169,7 +201,7 @@ class OnnxModel(ExportedModel):
                 converted = torch.onnx.export(
                     program,
                     input_names=[CLIPS],
-                    output_names=[LOGITS],
+                    output_names=[LOGITS] if num_features < 0 else outputs,
                     dynamic_shapes=({0: "batch"},) if program.range_constraints else None,
                     dynamo=True,
                     verbose=False,
@@ -195,10 +227,9 @@ class OnnxModel(ExportedModel):
         kept = self.session.get_modelmeta().custom_metadata_map
         self.metadata = {name: json.loads(text) for name, text in kept.items()}
 
-    def __call__(self, video: Tensor) -> Tensor:
-        """Map clips to logits."""
-        (logits,) = self.session.run([LOGITS], {CLIPS: video.cpu().numpy()})
-        return torch.from_numpy(logits)
+    def __call__(self, video: Tensor) -> Any:
+        """Run the graph."""
+        return one_or_all(self.session.run(None, {CLIPS: video.cpu().numpy()}))
 
 
 class OpenVinoModel(ExportedModel):
@@ -244,14 +275,15 @@ class OpenVinoModel(ExportedModel):
         self.model, self.core = model, openvino.Core()
         self.compiled: dict[int, Any] = {}
 
-    def __call__(self, video: Tensor) -> Tensor:
-        """Map clips to logits; each batch size is compiled once, with all its shapes known."""
+    def __call__(self, video: Tensor) -> Any:
+        """Run the graph; it is compiled once for each batch size, with all its shapes known."""
         if len(video) not in self.compiled:
             if len(self.compiled) == MOST_COMPILED:
                 self.compiled.pop(next(iter(self.compiled)))
             self.model.reshape(list(video.shape))
             self.compiled[len(video)] = self.core.compile_model(self.model, "CPU", self.settings)
-        return torch.from_numpy(self.compiled[len(video)]([video.cpu().numpy()])[LOGITS])
+        found = self.compiled[len(video)]([video.cpu().numpy()])
+        return one_or_all([found[index] for index in range(len(found))])
 
 
 FORMATS: dict[str, type[ExportedModel]] = {

@@ -127,7 +127,9 @@ def insert_selectors(
     selectors = {
         site.label: build_selector(
             site,
-            channels=_channels_at(reader, blocks, site),
+            channels=reader.channels(blocks[site.block])
+            if site.block < len(blocks)
+            else reader.out_channels(blocks[-1]),
             sigma=sigma,
             thw=whole[site.block].given if whole else None,
             is_sequence=reader.is_sequence,
@@ -135,9 +137,14 @@ def insert_selectors(
         )
         for site in plan
     }
-    check_attention(reader, blocks, list(selectors.values()))
+    for selector in selectors.values():
+        _check_attention(reader, blocks, selector)
     if selectors:
-        _attach(host, TokenSelectors(plan, selectors, settings, adapter=reader), grids)
+        example = next(host.parameters())
+        inserted = TokenSelectors(plan, selectors, settings, adapter=reader)
+        inserted.to(device=example.device, dtype=example.dtype).train(host.training)
+        attach_hooks(host, inserted, grids)
+        host.add_module(CHILD, inserted)
         save_with_adapters(model, selectors.values())
     return model
 
@@ -201,38 +208,17 @@ def _check_sites(
             )
 
 
-def _channels_at(adapter: Adapter, blocks: Sequence[nn.Module], site: Site) -> int:
-    """Give the width of the tokens at a site."""
-    if site.block == len(blocks):
-        return adapter.out_channels(blocks[-1])
-    return adapter.channels(blocks[site.block])
-
-
-def check_attention(
-    adapter: Adapter, blocks: Sequence[nn.Module], selectors: Sequence[Selector]
-) -> None:
+def _check_attention(adapter: Adapter, blocks: Sequence[nn.Module], selector: Selector) -> None:
     """Refuse the attention method where the block before has no class token."""
-    for selector in selectors:
-        if not selector.scoring.needs_class_attention:
-            continue
-        if adapter.reads_end_attention and selector.site.block == len(blocks):
-            continue
-        block = blocks[selector.site.block - 1]
-        if not adapter.has_class_attention(block):
-            raise ValueError(
-                f"method 'attention' needs a class token whose attention can be read, and the "
-                f"{type(block).__name__} before site {selector.site} has none (N/A in the paper's "
-                "Table 1)"
-            )
-
-
-def _attach(model: nn.Module, selectors: TokenSelectors, grids: Sequence[BlockGrid]) -> None:
-    """Make the selectors a child of the model and hook them in front of their blocks."""
-    example = next(model.parameters())
-    selectors.to(device=example.device, dtype=example.dtype)
-    selectors.train(model.training)
-    attach_hooks(model, selectors, grids)
-    model.add_module(CHILD, selectors)
+    if not selector.scoring.needs_class_attention:
+        return
+    block, is_end = blocks[selector.site.block - 1], selector.site.block == len(blocks)
+    if not (adapter.has_class_attention(block) or (is_end and adapter.reads_end_attention)):
+        raise ValueError(
+            f"method 'attention' needs a class token whose attention can be read, and the "
+            f"{type(block).__name__} before site {selector.site} has none (N/A in the paper's "
+            "Table 1)"
+        )
 
 
 def attach_hooks(model: nn.Module, selectors: TokenSelectors, grids: Sequence[BlockGrid]) -> None:

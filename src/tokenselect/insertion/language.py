@@ -47,10 +47,7 @@ def count_tokens(model: nn.Module, grid_thw: Tensor | Sequence[Sequence[int]]) -
         model: a video-language model or its tower, with selectors.
         grid_thw: frames, rows and columns of patches of each video, as the processor gives them.
     """
-    selectors = inserted_selectors(model)
-    adapter = selectors.adapter
-    if not isinstance(adapter, LanguageAdapter):
-        raise TypeError(f"count_tokens takes a vision tower, got {type(model).__name__}")
+    selectors, adapter = inserted_selectors(model), _language_adapter(model)
     counts = []
     for size in torch.as_tensor(grid_thw).tolist():
         thw = adapter.whole_thw(size)
@@ -58,3 +55,27 @@ def count_tokens(model: nn.Module, grid_thw: Tensor | Sequence[Sequence[int]]) -
             thw = thw if site.takes_all(thw) else site.kept_thw(thw)
         counts.append(thw[0] * thw[1] * thw[2] + adapter.num_more)
     return counts
+
+
+def vision_tower(model: nn.Module, grid_thw: Tensor | Sequence[Sequence[int]]) -> nn.Module:
+    """Give the vision tower, with its selectors, for videos of fixed sizes.
+
+    It maps the pixels alone to what the language model gets: (k, c) tokens, (k,) which of all
+    tokens they are, and for Qwen3-VL the features of earlier blocks. All shapes follow from plan
+    and sizes, so it compiles without graph breaks, and `export_model` writes it to a file.
+
+    Args:
+        model: a video-language model, or a tower of Qwen's, with selectors; its weights are shared.
+        grid_thw: frames, rows and columns of patches of each video, as the processor gives them.
+    """
+    sizes = torch.as_tensor(grid_thw).tolist()
+    return _language_adapter(model).tower(host_of(model), sizes)
+
+
+def _language_adapter(model: nn.Module) -> LanguageAdapter:
+    adapter = inserted_selectors(model).adapter
+    if not isinstance(adapter, LanguageAdapter):
+        raise TypeError(
+            f"a video-language model or its tower is wanted, got {type(model).__name__}"
+        )
+    return adapter

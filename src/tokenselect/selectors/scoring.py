@@ -9,7 +9,7 @@ from tokenselect.ops.noise import rescale
 
 ENVELOPE = 0.9  # under 1, so that frames in the middle of a part stay above all others
 STEEPNESS = 4.0  # of patches: regions are averages, whose scores lie closer together
-STEPS = 2**12  # of patches' scores, between two whole numbers
+GRAIN = 2**12  # of patches' scores, between two whole numbers
 
 
 def middles(length: int, keep: int) -> list[int]:
@@ -36,7 +36,7 @@ def central_patches(h: int, w: int, device: torch.device) -> Tensor:
     runtime, whatever order it adds in, and the first of them is kept.
     """
     rows, columns = from_centre(h, device).square(), from_centre(w, device).square()
-    return (-STEEPNESS * (rows[:, None] + columns) / 2 * STEPS).round() / STEPS
+    return (-STEEPNESS * (rows[:, None] + columns) / 2 * GRAIN).round() / GRAIN
 
 
 def from_centre(length: int, device: torch.device) -> Tensor:

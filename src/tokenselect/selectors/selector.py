@@ -190,7 +190,9 @@ class ClipTokenSelector(Selector):
         scores = self.scoring.score_clip(grid, keep=keep)  # (b, t·n)
         patches = hard_topk(scores, keep)  # (b, k)
         self.record(grid, scores, patches)
-        return grid if side == (h, w) else grid.pick(patches, (t, *side))
+        if side == (h, w):
+            return grid
+        return replace(grid.pick(patches, (t, *side)), is_loose=True)
 
 
 class FrameMerger(Selector):
@@ -234,4 +236,4 @@ class TokenMerger(Selector):
         if side == (h, w):
             return grid
         smaller = grid.with_patches(merged.unflatten(1, (t, *side)))
-        return smaller.placed_by(grid, places)
+        return replace(smaller.placed_by(grid, places), is_loose=True)
