@@ -18,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from rich.progress import track
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from tokenselect.checkpoints import load_model
 from tokenselect.grid import TokenGrid
@@ -84,7 +83,7 @@ def try_sets(model: nn.Module, clips: ClipSet, sets: FrameSets, *, views: int = 
     """Run each clip with each set, `views` times anew."""
     seen = ReleasedScoring(nn.Identity())  # what its network would be given
     features, losses, answers = [], [], []
-    batches = DataLoader(clips.dataset, batch_size=20, collate_fn=clips.collate)
+    batches = clips.batches(20)
     for view in range(views):
         clips.dataset.set_epoch(view)
         for videos, labels in track(batches, f"view {view + 1} of {views}", transient=True):

@@ -12,11 +12,9 @@ import argparse
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from tokenselect.checkpoints import load_model
 from tokenselect.insertion import insert_selectors, remove_selectors
@@ -122,8 +120,7 @@ def answer(model: nn.Module, clips: ClipSet) -> str:
 
 def batches_of(clips: ClipSet) -> Iterator[tuple[Tensor, Tensor]]:
     """Give batches of clips of one view."""
-    loader: DataLoader[Any] = DataLoader(clips.dataset, BATCH, collate_fn=clips.collate)
-    for videos, labels in loader:
+    for videos, labels in clips.batches(BATCH):
         yield videos.flatten(0, videos.ndim - 5), labels
 
 

@@ -1,11 +1,9 @@
 """`tokenselect headroom CHECKPOINT DATASET --keep 3`."""
 
 from dataclasses import asdict
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
-from torch.utils.data import DataLoader
 
 from tokenselect.cli.options import ClipOptions
 from tokenselect.cli.terminal import counting, print_json
@@ -46,9 +44,7 @@ def headroom(
         raise ValueError(f"give keep or plan, got keep={keep} and plan={plan!r}")
     model = options.load(checkpoint, plan="dense")
     clips = options.find(model, dataset)
-    loader: DataLoader[Any] = DataLoader(
-        clips.dataset, batch_size=batch_size, num_workers=options.workers, collate_fn=clips.collate
-    )
+    loader = clips.batches(batch_size, workers=options.workers)
     with counting("trying choices", len(clips)) as advance:
         found = measure_headroom(
             model,
