@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -113,7 +114,7 @@ class Trainer:
             for line in self.opening:
                 report.say(line)
             for epoch in range(self.finished, self.epochs):
-                if self.has_stalled:
+                if self.best and self.finished - 1 - self.best.epoch >= (self.patience or math.inf):
                     report.say(f"stopped early: no better validation in {self.patience} epochs")
                     break
                 self.train_epoch(epoch, report, is_asked)
@@ -126,13 +127,6 @@ class Trainer:
                     f"{self.folder / 'best'}; evaluate it with: {self.testing}"
                 )
         return figures
-
-    @property
-    def has_stalled(self) -> bool:
-        """Tell whether the validations have not got better for long enough to stop."""
-        if self.patience is None or self.best is None:
-            return False
-        return self.finished - 1 - self.best.epoch >= self.patience
 
     def train_epoch(self, epoch: int, report: RunReport, is_asked: Callable[[], bool]) -> None:
         """Take the steps of an epoch that are still to be taken."""
