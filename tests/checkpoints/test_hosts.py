@@ -1,9 +1,7 @@
 """Models of other libraries on the disk and back, with plan, settings and selectors."""
 
 import json
-import shutil
 
-import huggingface_hub
 import pytest
 import torch
 from torch import nn
@@ -188,26 +186,9 @@ def test_a_damaged_configuration_is_named(text, tmp_path):
 
 
 @torch.no_grad()
-def test_a_pushed_model_of_transformers_is_loaded_by_its_name(tmp_path, monkeypatch):
+def test_a_pushed_model_of_transformers_is_loaded_by_its_name(hub):
     case = BY_NAME["vivit"]
     model, video = inserted(case), case.video()
-
-    class Api:
-        def __init__(self, **options):
-            pass
-
-        def create_repo(self, repo_id, **options):
-            return type("Repo", (), {"repo_id": repo_id})()
-
-        def upload_folder(self, *, repo_id, folder_path, **options):
-            shutil.copytree(folder_path, tmp_path / "hub")
-            return repo_id
-
-    def download(repo_id, filename, *, revision):
-        return str(tmp_path / "hub" / filename)
-
-    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     push_to_hub(model, "someone/clips")
     found = load_model("someone/clips")
     assert str(plan_of(found)) == PLAN

@@ -65,25 +65,11 @@ def test_a_card_claims_no_license_that_nobody_gave(tmp_path):
     assert "icense" not in (tmp_path / "README.md").read_text()
 
 
-def test_a_push_uploads_weights_and_a_card_with_the_repositorys_name(monkeypatch):
-    uploaded: dict[str, str] = {}
-
-    class Api:
-        def __init__(self, **options):
-            pass
-
-        def create_repo(self, repo_id, **options):
-            return type("Repo", (), {"repo_id": repo_id})()
-
-        def upload_folder(self, *, repo_id, folder_path, **options):
-            folder = Path(folder_path)
-            uploaded.update({p.name: p.read_text(errors="ignore") for p in folder.iterdir()})
-            return repo_id
-
-    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+def test_a_push_uploads_weights_and_a_card_with_the_repositorys_name(hub):
     push_to_hub(small_model(), "someone/runner")
-    assert uploaded.keys() == {"model.safetensors", "config.json", "README.md"}
-    assert 'load_model("someone/runner")' in uploaded["README.md"]
+    files = {path.name for path in hub.iterdir()}
+    assert files == {"model.safetensors", "config.json", "README.md"}
+    assert 'load_model("someone/runner")' in (hub / "README.md").read_text()
 
 
 def test_a_repository_is_loaded_by_its_name(tmp_path, monkeypatch):
