@@ -56,7 +56,7 @@ def test_a_tower_with_selectors_is_one_graph(host, plan):
 def test_without_selectors_and_fixed_sizes_a_tower_breaks_its_graph(host):
     tower, sizes = QWENS[host]().model.visual, torch.tensor(SIZES)
     compiled = torch.compile(tower, fullgraph=True, backend="eager")
-    with pytest.raises(torch._dynamo.exc.TorchDynamoException):
+    with pytest.raises(RuntimeError, match="tolist"):  # of transformers' own
         compiled(torch.randn(int(sizes.prod(dim=1).sum()), 96), grid_thw=sizes)
 
 
