@@ -12,25 +12,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import (
-    CONTEXT,
-    Arguments,
-    Changes,
-    OtherAttribute,
-    context_of,
-)
-from tokenselect.adapters.language import (
-    ATTENTION,
-    PROMPT,
-    LanguageAdapter,
-    ShrinkHook,
-    refuse_whole,
-)
+from tokenselect.adapters import language
+from tokenselect.adapters.adapter import CONTEXT, Arguments, Changes, OtherAttribute, context_of
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import CHILD, THW, SelectionPlan
 
 
-class LlavaAdapter(LanguageAdapter):
+class LlavaAdapter(language.LanguageAdapter):
     """`transformers.LlavaOnevisionForConditionalGeneration`; images stay whole."""
 
     reads_end_attention = True
@@ -68,12 +56,12 @@ class LlavaAdapter(LanguageAdapter):
         """Make each of the (v, t·n, c) videos a grid of its own."""
         videos, context = arguments.positional[0], context_of(arguments)
         _, h, w = self.whole_thw((1, self.side, self.side))
-        prompts = context.get(PROMPT) or [None] * len(videos)
+        prompts = context.get(language.PROMPT) or [None] * len(videos)
         grids = [
             TokenGrid(video[None], (video.shape[0] // (h * w), h, w), prompt=prompt).placed()
             for video, prompt in zip(videos, prompts, strict=True)
         ]
-        return context[ATTENTION](grids) if ATTENTION in context else grids
+        return context[language.ATTENTION](grids) if language.ATTENTION in context else grids
 
     def write_all(self, grids: Sequence[TokenGrid], arguments: Arguments) -> Arguments:
         """Put the videos together again, and which of their tokens are left."""
@@ -82,9 +70,9 @@ class LlavaAdapter(LanguageAdapter):
 
     def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
         """Shrink the inputs of each forward that has a video; nobody else encodes one."""
-        hook = model.register_forward_pre_hook(ShrinkHook(self), with_kwargs=True)
+        hook = model.register_forward_pre_hook(language.ShrinkHook(self), with_kwargs=True)
         base = cast(nn.Module, model.base_model)
-        return [hook, OtherAttribute(base, "get_video_features", refuse_whole)]
+        return [hook, OtherAttribute(base, "get_video_features", language.refuse_whole)]
 
     def lengths(self, inputs: Mapping[str, Any], modality: str) -> list[int] | None:
         if modality == "image":

@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from tokenselect.adapters import language
 from tokenselect.adapters.adapter import (
     CONTEXT,
     Arguments,
@@ -24,23 +25,8 @@ from tokenselect.adapters.adapter import (
     change_arguments,
     context_of,
 )
-from tokenselect.adapters.language import (
-    ATTENTION,
-    FINAL,
-    GRIDS,
-    PIXELS,
-    PROMPT,
-    LanguageAdapter,
-    Prompts,
-    ShrinkHook,
-    refuse_whole_inputs,
-)
-from tokenselect.adapters.packing import (
-    GROUPS,
-    Groups,
-    Packed,
-    TracedAttention,
-)
+from tokenselect.adapters.language import LanguageAdapter, Prompts
+from tokenselect.adapters.packing import GROUPS, Groups, Packed, TracedAttention
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import CHILD, THW, SelectionPlan
 
@@ -69,15 +55,18 @@ class QwenVLAdapter(LanguageAdapter):
         return size[0], size[1] // self.side, size[2] // self.side
 
     def lengths(self, inputs: Mapping[str, Any], modality: str) -> list[int] | None:
-        return (inputs[GRIDS[modality]].prod(dim=1) // self.unit).tolist()
+        return (inputs[language.GRIDS[modality]].prod(dim=1) // self.unit).tolist()
 
     def encode(
         self, model: nn.Module, inputs: Mapping[str, Any], modality: str, context: dict[Any, Any]
     ) -> tuple[Any, Tensor | None]:
         tower = cast(Any, tower_of(model))
-        pixels, sizes = inputs[PIXELS[modality]].type(tower.dtype), inputs[GRIDS[modality]]
+        pixels, sizes = (
+            inputs[language.PIXELS[modality]].type(tower.dtype),
+            inputs[language.GRIDS[modality]],
+        )
         output = tower(pixels, grid_thw=sizes, return_dict=True, **{CONTEXT: context})
-        packed: Packed = context[FINAL]
+        packed: Packed = context[language.FINAL]
         output.pooler_output = output.pooler_output.split(packed.lengths)
         features = getattr(output, "deepstack_features", None)
         if features is not None:
@@ -93,7 +82,7 @@ class QwenVLAdapter(LanguageAdapter):
         settings = {
             "mm_token_type_ids": text.types,
             "attention_mask": text.mask,
-            **{name: inputs.get(name) for name in (*GRIDS.values(), "second_per_grid_ts")},
+            **{name: inputs.get(name) for name in (*language.GRIDS.values(), "second_per_grid_ts")},
         }
         known = inspect.signature(base.get_rope_index).parameters
         settings = {name: value for name, value in settings.items() if name in known}
@@ -129,14 +118,14 @@ class QwenVLAdapter(LanguageAdapter):
         else:
             packed = context[len(tokens) // self.unit]
             units = tokens.unflatten(0, (-1, self.unit)).flatten(1)[packed.order.argsort()]
-        prompts = context.get(PROMPT) or [None] * len(packed.thws)
+        prompts = context.get(language.PROMPT) or [None] * len(packed.thws)
         grids = [
             TokenGrid(video[None], thw, positions=p[None], prompt=words, is_loose=packed.is_loose)
             for video, thw, p, words in zip(
                 units.split(packed.lengths), packed.thws, packed.places, prompts, strict=True
             )
         ]
-        return context[ATTENTION](grids) if ATTENTION in context else grids
+        return context[language.ATTENTION](grids) if language.ATTENTION in context else grids
 
     def write_all(self, grids: Sequence[TokenGrid], arguments: Arguments) -> Arguments:
         """Put the units back into the order of the sequence, and note which are left."""
@@ -172,8 +161,10 @@ class QwenVLAdapter(LanguageAdapter):
         first = min(site.block for site in plan)
         changes: list[Removable] = []
         if tower is not model:
-            changes.append(change_arguments(tower, refuse_whole_inputs))
-            changes.append(model.register_forward_pre_hook(ShrinkHook(self), with_kwargs=True))
+            changes.append(change_arguments(tower, language.refuse_whole_inputs))
+            changes.append(
+                model.register_forward_pre_hook(language.ShrinkHook(self), with_kwargs=True)
+            )
         changes.append(change_arguments(tower, self.begin))
         for index, block in enumerate(blocks):
             changes.append(change_arguments(block, partial(self.step, is_whole=index in whole)))
@@ -225,7 +216,7 @@ class QwenVLAdapter(LanguageAdapter):
         """Put zeros where units are missing: behind the merger the tower undoes the windows' order
         with as many indices as there were units at first."""
         packed = named[CONTEXT][len(output) // self.unit]
-        named[CONTEXT][FINAL] = packed
+        named[CONTEXT][language.FINAL] = packed
         units = output.unflatten(0, (-1, self.unit))
         everything = units.new_zeros(packed.total, *units.shape[1:])
         return everything.index_copy(0, packed.rows, units).flatten(0, 1)
@@ -234,7 +225,7 @@ class QwenVLAdapter(LanguageAdapter):
         self, tower: nn.Module, positional: tuple[Any, ...], named: dict[str, Any], output: Any
     ) -> Any:
         """Take the zeros out again."""
-        packed = named[CONTEXT][FINAL]
+        packed = named[CONTEXT][language.FINAL]
         output.pooler_output = output.pooler_output[packed.indices]
         units = output.last_hidden_state.unflatten(0, (-1, self.unit))[packed.rows]
         output.last_hidden_state = units.flatten(0, 1)
@@ -246,7 +237,7 @@ class QwenVLAdapter(LanguageAdapter):
         """Note what is left, and leave as much of the features of earlier blocks (Qwen3-VL)."""
         context = named[CONTEXT]
         packed = context[len(output.pooler_output)]
-        context[FINAL] = packed
+        context[language.FINAL] = packed
         features = getattr(output, "deepstack_features", None)
         if features is not None:
             output.deepstack_features = [f[packed.rows_in(context[len(f)])] for f in features]
@@ -311,4 +302,4 @@ class QwenTower(nn.Module):
         known = {name: getattr(self, name) for name in self.names}
         output = self.tower(patches, grid_thw=None, **known, **{CONTEXT: context})
         features = getattr(output, "deepstack_features", None) or []
-        return output.pooler_output, context[FINAL].indices, *features
+        return output.pooler_output, context[language.FINAL].indices, *features
