@@ -40,8 +40,10 @@ class Packed:
         # (n,) the tokens that are left, counted through the whole grids in raster order
         self.indices = torch.cat([p + s for p, s in zip(self.places, starts, strict=True)])
         # (n,) which token, counted video by video in raster order, stands at each place
+        self.order = torch.arange(len(self), device=self.indices.device)
         ids = self.number(self._windows)
-        self.order = (ids * self.total + self.indices).argsort()  # keys differ: any sort will do
+        if self.window is not None:  # no two keys are equal: not all runtimes sort stably
+            self.order = (ids * self.total + self.indices).argsort()
         # (n,) the window of each token, counted through all videos, in the sequence's order
         self.window_ids = ids[self.order]
         # (n,) the frame of each token, likewise
