@@ -21,16 +21,11 @@ from tokenselect.selectors.build import DEFAULT_SCORER
 from tokenselect.weights import fetch_public, load_weights, public_weights
 from tokenselect.weights.public import is_repository
 
-MODELS: dict[str, Callable[..., nn.Module]] = {
-    "mvit_b16": mvit_b16,
-    "mvit_b16_32x3": mvit_b16_32x3,
-    "mvit_mini": mvit_mini,
-    "video_swin_t": video_swin_t,
-    "video_swin_s": video_swin_s,
-    "video_swin_b": video_swin_b,
-    "video_swin_b_w16": video_swin_b_w16,
-    "video_swin_mini": video_swin_mini,
-}
+BUILDERS: tuple[Callable[..., nn.Module], ...] = (
+    *(mvit_b16, mvit_b16_32x3, mvit_mini),
+    *(video_swin_t, video_swin_s, video_swin_b, video_swin_b_w16, video_swin_mini),
+)
+MODELS = {build.__name__: build for build in BUILDERS}
 
 
 def list_models() -> list[str]:
@@ -67,26 +62,20 @@ def create_model(
         **kwargs: whatever else the model's builder takes, for example `drop_path`, `dropout` or
             `fit_windows`.
     """
-    build = find_builder(name)
+    if name not in MODELS:
+        close = get_close_matches(name, MODELS, n=1)
+        hint = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"no model is called {name!r}{hint}; there are {', '.join(MODELS)}")
     if num_classes < 1:
         raise ValueError(f"num_classes must be at least 1, got {num_classes}")
     plan = SelectionPlan.of(plan)
     asked = {"frames": frames, "size": size}
     given = {key: value for key, value in asked.items() if value is not None}
-    model = build(num_classes=num_classes, **given, **kwargs)
+    model = MODELS[name](num_classes=num_classes, **given, **kwargs)
     insert_selectors(model, plan, method=method, scorer=scorer)
     if weights is not None:
         load_weights(model, find_weights(name, weights))
     return model
-
-
-def find_builder(name: str) -> Callable[..., nn.Module]:
-    """Find what builds the model of this name."""
-    if name not in MODELS:
-        close = get_close_matches(name, MODELS, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"no model is called {name!r}{hint}; there are {', '.join(MODELS)}")
-    return MODELS[name]
 
 
 def find_weights(
