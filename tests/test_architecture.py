@@ -24,7 +24,7 @@ ROWS: list[set[str]] = [
 ROW_OF = {unit: row for row, units in enumerate(ROWS) for unit in units}
 FORBIDDEN = {"torchvision", "timm", "transformers", "pytorchvideo"}  # hosts, never dependencies
 MAX_LINES = 400  # of a file: one whole idea
-TWICE = {"Batch", "Block", "from_torchvision", "logger"}  # names that mean the same in every file
+TWICE = {"Block", "from_torchvision", "logger"}  # names that mean the same in every file
 MAX_FILES, MAX_TOTAL = 190, 24_500
 
 

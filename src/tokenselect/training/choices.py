@@ -30,7 +30,7 @@ from tokenselect.selectors.taught import TaughtScoring
 
 FRAMES_OF_REGIONS = 2  # of a clip, whose patches are kept to learn from: all would fill the memory
 Clips = Tensor | list[Tensor]  # a list for models that take several pathways
-Batch = tuple[Clips, Tensor | None]
+Shown = tuple[Clips, Tensor | None]  # a batch to learn from, and its labels if it has some
 CHOICES = 8  # drawn for each clip at a time
 TEMPERATURE = 0.5  # of the draws by scores, in units of their deviation
 
@@ -63,7 +63,7 @@ class Tries:
 
 @torch.no_grad()
 def watch_clips(
-    model: nn.Module, batches: Iterable[Batch], site: Site, *, uses_labels: bool, seed: int
+    model: nn.Module, batches: Iterable[Shown], site: Site, *, uses_labels: bool, seed: int
 ) -> Tries:
     """Keep what a site's scorer sees of clips, no choice tried yet; the plan keeps all there."""
     generator = torch.Generator().manual_seed(seed)
@@ -99,7 +99,7 @@ def watch_clips(
 @torch.no_grad()
 def try_choices(
     model: nn.Module,
-    batches: Iterable[Batch],
+    batches: Iterable[Shown],
     site: Site,
     known: Tries,
     *,
@@ -202,7 +202,7 @@ def moved_to(clips: Clips, device: torch.device) -> Clips:
 
 
 def labelled(
-    batches: Iterable[Batch], model: nn.Module, *, uses_labels: bool
+    batches: Iterable[Shown], model: nn.Module, *, uses_labels: bool
 ) -> Iterator[tuple[Clips, Tensor]]:
     """Go through batches on the model's device, labelled as they are or by the model itself."""
     device = next(model.parameters()).device

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Subset
 from tokenselect.insertion import insert_selectors, selectors_of, set_plan
 from tokenselect.plan import SelectionPlan, Site
 from tokenselect.training.choices import (
-    Batch,
+    Shown,
     Tries,
     frozen,
     labelled,
@@ -51,10 +51,10 @@ class Lesson:
 
 def teach_selectors(
     model: nn.Module,
-    clips: Iterable[Batch],
+    clips: Iterable[Shown],
     *,
     plan: SelectionPlan | str | None = None,
-    held_out: Iterable[Batch] | None = None,
+    held_out: Iterable[Shown] | None = None,
     uses_labels: bool = True,
     steps: int = 600,
     lr: float = 2e-3,
@@ -82,7 +82,7 @@ def teach_selectors(
         What each site was taught, in the plan's order.
     """
     plan = _prepare(model, plan)
-    shown: Iterable[Batch] = clips
+    shown: Iterable[Shown] = clips
     if held_out is None:
         shown, held_out = _Part(clips, is_held_out=False), _Part(clips, is_held_out=True)
     was_training = model.training
@@ -151,7 +151,7 @@ class Shuffled:
             collate_fn=clips.collate,
         )
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Shown]:
         return single_views(self.loader)
 
 
@@ -182,7 +182,7 @@ def bring_to_unit(network: nn.Module, shown: Tries) -> Tensor:
 
 
 @torch.no_grad()
-def _trust(model: nn.Module, site: Site, held_out: Iterable[Batch], *, uses_labels: bool) -> Lesson:
+def _trust(model: nn.Module, site: Site, held_out: Iterable[Shown], *, uses_labels: bool) -> Lesson:
     """Set how far a site's taught scores count, by the losses of held-out clips.
 
     Without labels the loss is that of what the model answers before the site selects.
@@ -227,11 +227,11 @@ def choose_way(losses: Tensor, caution: Sequence[float]) -> int:
 class _Part:
     """Every fifth batch, or all others."""
 
-    def __init__(self, batches: Iterable[Batch], *, is_held_out: bool) -> None:
+    def __init__(self, batches: Iterable[Shown], *, is_held_out: bool) -> None:
         self.batches = batches
         self.is_held_out = is_held_out
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Shown]:
         for number, batch in enumerate(self.batches):
             if (number % 5 == 4) == self.is_held_out:
                 yield batch
