@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from tests.checkpoints.test_saved import small_model
@@ -193,3 +194,45 @@ def test_a_pushed_model_of_transformers_is_loaded_by_its_name(hub):
     found = load_model("someone/clips")
     assert str(plan_of(found)) == PLAN
     assert torch.equal(found(video).logits, model(video).logits)
+
+
+def spoil(tensors: dict[str, torch.Tensor]) -> None:
+    name = next(name for name in tensors if "layer.0" in name)
+    tensors[name] = torch.full_like(tensors[name], float("nan"))
+
+
+def lose(tensors: dict[str, torch.Tensor]) -> None:
+    del tensors["classifier.bias"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"), [(spoil, "holds NaN"), (lose, "weights are missing, such as classifier")]
+)
+def test_a_host_with_spoiled_or_missing_weights_is_refused_by_name(tmp_path, change, told):
+    file = save_model(inserted(BY_NAME["videomae"]), tmp_path)
+    tensors = load_file(file)
+    change(tensors)
+    save_file(tensors, file, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=f"{tmp_path} .*{told}"):
+        load_model(tmp_path)
+
+
+def test_a_truncated_file_of_a_host_is_refused_by_name(tmp_path):
+    file = save_model(inserted(BY_NAME["videomae"]), tmp_path)
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=f"{tmp_path} cannot be loaded"):
+        load_model(tmp_path)
+    with pytest.raises(ValueError, match=f"{tmp_path} cannot be loaded"):
+        load_selectors(BY_NAME["videomae"].build(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"architectures": None}, {"architectures": ["os"]}, {"token_selectors": {"method": "stts"}}],
+)
+def test_a_configuration_that_names_no_model_is_refused_by_name(tmp_path, change):
+    save_model(inserted(BY_NAME["videomae"]), tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), **change}))
+    with pytest.raises(ValueError, match=f"{tmp_path} cannot be loaded"):
+        load_model(tmp_path)

@@ -16,7 +16,7 @@ from tokenselect.cli.classify import list_files
 from tokenselect.cli.main import main
 from tokenselect.comparison.lines import Line
 from tokenselect.comparison.planning import Comparison, plan_trials
-from tokenselect.data import write_video
+from tokenselect.data import TableLayout, VideoError, open_video, read_annotations, write_video
 from tokenselect.data.synthetic import CLASS_NAMES
 from tokenselect.inference.rows import Row, classify_videos
 from tokenselect.locking import holding
@@ -192,3 +192,44 @@ def test_a_model_answers_the_same_after_a_damaged_file(tmp_path):
     with pytest.raises(ValueError, match=r"half\.safetensors is neither .* or damaged"):
         load_model(tmp_path / "half.safetensors")
     assert torch.equal(load_model(file)(clip), before)
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe.mp4", "\U0001f600\u2028.mp4".encode(), b"[x].mp4"])
+def test_a_command_takes_files_whatever_their_names(tmp_path, bench, capsys, monkeypatch, name):
+    monkeypatch.setattr("tokenselect.inference.memory.keep_freed_memory", lambda: None)
+    write_video(tmp_path / "a.mp4", make_frames(9, 32, 40), fps=10)
+    path = os.path.join(tmp_path, os.fsdecode(name))
+    os.rename(tmp_path / "a.mp4", path)
+    page, words = tmp_path / "page.html", [path, "--checkpoint", str(bench.checkpoint)]
+    monkeypatch.setattr("sys.argv", ["", "predict", *words, "--repeats", "0", "--json"])
+    main()
+    assert json.loads(capsys.readouterr().out)["videos"][0]["video"] == path
+    monkeypatch.setattr("sys.argv", ["", "visualize", *words, "--repeats", "0", "--out", str(page)])
+    main()
+    assert page.exists()
+
+
+def test_a_pipe_among_pictures_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "0.png")
+    with pytest.raises(VideoError, match=r"has a broken picture, 0\.png: it is no file"):
+        open_video(tmp_path).read([0])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("path,label,name\na.mp4,1,up\nb.mp4,1,down\n", "label '1' has two names, 'up' and 'down'"),
+        ("path,label,name,label\na.mp4,1,up,2\n", "has two columns label"),
+    ],
+)
+def test_a_table_that_says_two_things_is_refused(tmp_path, text, told):
+    file = tmp_path / "table.csv"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=told):
+        read_annotations(file, table=TableLayout(names="name"))
+
+
+def test_two_byte_order_marks_lose_no_label(tmp_path):
+    file = tmp_path / "kinetics.csv"
+    file.write_text("\ufeff\ufefflabel,youtube_id,time_start,time_end\nrun,abc,1,11\n")
+    assert read_annotations(file).class_names == ["run"]

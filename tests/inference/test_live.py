@@ -1,6 +1,8 @@
 import json
 import time
 
+import av
+import numpy as np
 import pytest
 import torch
 
@@ -10,7 +12,7 @@ from tokenselect.cli.main import main
 from tokenselect.data import VideoError, write_video
 from tokenselect.data.clips import ClipRule
 from tokenselect.data.sources import FPS, open_sample
-from tokenselect.inference.live import Stream, Watcher, span_of, watch
+from tokenselect.inference.live import Stream, Watcher, shrink_frame, span_of, watch
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +68,28 @@ def test_what_cannot_be_opened_is_named(tmp_path):
         Stream("99")
     with pytest.raises(VideoError, match=r"gone\.mp4"):
         Stream(str(tmp_path / "gone.mp4"))
+
+
+def test_a_file_without_pictures_is_named(tmp_path):
+    path = tmp_path / "a.mp4"
+    write_video(path, open_sample(3).frames, fps=10)
+    before, kind, after = path.read_bytes().partition(b"mdat")
+    path.write_bytes(before + kind + bytes(len(after) // 2) + after[len(after) // 2 :])
+    with Stream(str(path)) as stream, pytest.raises(VideoError, match="gives no pictures"):
+        stream.take(span=4)
+
+
+def test_frames_keep_the_first_size_when_it_changes():
+    shrunk: list[torch.Tensor] = []
+    for size in ((32, 40), (48, 24), (32, 40)):
+        frame = av.VideoFrame.from_ndarray(np.zeros((*size, 3), np.uint8), format="rgb24")
+        shrunk.append(shrink_frame(frame, like=shrunk))
+    assert torch.stack(shrunk).shape == (3, 3, 32, 40)
+
+
+def test_a_ribbon_is_refused():
+    with pytest.raises(VideoError, match="at most 32 times the other"):
+        shrink_frame(av.VideoFrame.from_ndarray(np.zeros((2, 200, 3), np.uint8), format="rgb24"))
 
 
 def test_the_command_prints_each_answer_and_ends_with_the_file(clip, capsys):

@@ -214,6 +214,16 @@ def pictures(count, *, size=(80, 64)):
     return addresses
 
 
+def make_bomb() -> str:
+    """Write a small JPEG whose header says 65,500 × 65,500 pixels."""
+    head, _, data = pictures(1)[0].partition(",")
+    content = base64.b64decode(data)
+    place = content.index(b"\xff\xc0") + 5
+    side = (65_500).to_bytes(2, "big")
+    changed = content[:place] + side + side + content[place + 4 :]
+    return f"{head},{base64.b64encode(changed).decode()}"
+
+
 def test_a_cameras_last_seconds_are_answered(client):
     asked = {"frames": pictures(20), "fps": 12, "plan": "T0_0.5", "method": "uniform"}
     told = client.post("/api/live", json=asked).json()
@@ -230,6 +240,8 @@ def test_a_cameras_last_seconds_are_answered(client):
         ([*pictures(1), *pictures(1, size=(64, 64))], "one size"),
         (pictures(1, size=(2000, 1000)), "more than 2²⁰ pixels"),
         (pictures(1) * 97, "at most 96"),
+        (pictures(1, size=(16000, 2)), "at most 32 times"),
+        ([make_bomb()], "decompression bomb"),
     ],
 )
 def test_pictures_of_no_camera_are_refused(client, frames, message):

@@ -29,14 +29,13 @@ from tokenselect.models import create_model, find_weights, list_models
 from tokenselect.plan import SELECTORS
 from tokenselect.selectors.build import DEFAULT_SCORER
 from tokenselect.weights import load_weights, public_weights, read_weights
+from tokenselect.weights.files import blaming_source
 from tokenselect.weights.formats import convert, is_scorer
 from tokenselect.weights.load import check_finite
 
 EMBEDDED = Path(__file__).parents[1] / "assets" / "synthetic_mvit_mini.safetensors"
 
 KINETICS400 = EMBEDDED.with_name("kinetics400.txt")
-# what metadata that do not fit make a builder raise
-UNFIT = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 def load_model(
@@ -111,13 +110,9 @@ def _load_checkpoint(
             f"{source} holds weights but not what builds their model: load_model(NAME, "
             f"weights={str(source)!r}), or --model NAME --weights {source}"
         )
-    try:
+    with blaming_source(source):
         model, info = _build_described(str(source), weights, metadata, described, method, size)
         return select(model, described.get("plan") if plan is None else plan, info)
-    except UNFIT as error:
-        if str(source) in str(error):
-            raise
-        raise ValueError(f"{source} cannot be loaded: {error!r}") from error
 
 
 def _build_described(

@@ -22,7 +22,7 @@ from tokenselect.extras import require
 from tokenselect.insertion import insert_selectors, selectors_of
 from tokenselect.plan import CHILD, SELECTORS
 from tokenselect.weights import find_checkpoint, load_weights, read_metadata
-from tokenselect.weights.files import WEIGHTS
+from tokenselect.weights.files import WEIGHTS, blaming_source
 from tokenselect.weights.load import check_finite
 from tokenselect.weights.public import fetch_repository, is_repository
 
@@ -53,17 +53,19 @@ def load_selectors(
     """
     files = find_files(source)
     described = read_description(files)
-    selection = read_settings(described.get("selection") or described.get(CHILD) or {})
+    with blaming_source(source):
+        selection = read_settings(described.get("selection") or described.get(CHILD) or {})
     if not selection:
         raise ValueError(f"{source} holds no plan: its model was saved without selectors")
-    saved = selection.pop("plan")
-    if method is not None:
-        selection["method"] = method
-    insert_selectors(model, saved if plan is None else plan, adapter=adapter, **selection)
-    trained = {n: t for n, t in read_tensors(files).items() if n.startswith(SELECTORS)}
-    check_finite(trained, str(source))
-    if selectors_of(model) is not None:
-        fill_selectors(model, trained)
+    with blaming_source(source):
+        saved = selection.pop("plan")
+        if method is not None:
+            selection["method"] = method
+        trained = {n: t for n, t in read_tensors(files).items() if n.startswith(SELECTORS)}
+        check_finite(trained, str(source))
+        insert_selectors(model, saved if plan is None else plan, adapter=adapter, **selection)
+        if selectors_of(model) is not None:
+            fill_selectors(model, trained)
     return model
 
 
@@ -85,10 +87,16 @@ def load_host(
         )
     if host is None:
         library: Any = require("transformers", extra="huggingface", purpose="this model")
-        host = getattr(library, described["architectures"][0]).from_pretrained(files[0].parent)
+        with blaming_source(source):
+            kind = getattr(library, described["architectures"][0])
+            host, found = kind.from_pretrained(files[0].parent, output_loading_info=True)
+            if missing := sorted(found["missing_keys"]):
+                raise ValueError(f"{len(missing)} weights are missing, such as {missing[0]}")
+            check_finite(cast(nn.Module, host).state_dict(), str(source))
     else:
-        state = read_tensors(files)
-        load_weights(host, {n: t for n, t in state.items() if not n.startswith(SELECTORS)})
+        with blaming_source(source):
+            state = read_tensors(files)
+            load_weights(host, {n: t for n, t in state.items() if not n.startswith(SELECTORS)})
     has_selectors = bool(described.get("selection") or described.get(CHILD))
     return load_selectors(host, source, plan=plan, method=method) if has_selectors else host
 

@@ -4,6 +4,7 @@ A subcommand's module is imported when it is called, so that `--help` and `--ver
 for torch.
 """
 
+import io
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,6 +53,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run `tokenselect`; a user's mistake ends with its message and exit code 2, no traceback."""
     is_own_process = arguments is None
     words = sys.argv[1:] if arguments is None else list(arguments)
+    for stream in (sys.stdout, sys.stderr) if is_own_process else ():
+        if isinstance(stream, io.TextIOWrapper):  # a closed one is None
+            stream.reconfigure(errors="backslashreplace")  # for names that are not UTF-8
     try:
         dispatch(words, is_own_process=is_own_process)
     except EXPECTED as error:

@@ -200,7 +200,15 @@ def build_parser(function: Callable[..., Any], *, prog: str) -> ArgumentParser:
 def call(function: Callable[..., Any], words: list[str], *, prog: str) -> None:
     """Call a command with its words."""
     parser = build_parser(function, prog=prog)
-    values = vars(parser.instantiate(parser.parse_args(spell_flags(function, words))))
+    spelled, first = (
+        spell_flags(function, words),
+        next(iter(inspect.signature(function).parameters)),
+    )
+    given = {}
+    if takes_list(function) and spelled and spelled[0].startswith("["):
+        given[first] = json.loads(spelled[0])  # names of any bytes, which the parser cannot read
+        spelled[0] = "[]"
+    values = vars(parser.instantiate(parser.parse_args(spelled))) | given
     for name, options in option_groups(function).items():
         values[name] = options(**{item.name: values.pop(item.name) for item in fields(options)})
     if "threads" not in inspect.signature(function).parameters:
@@ -222,8 +230,13 @@ def spell_flags(function: Callable[..., Any], words: list[str]) -> list[str]:
     hyphens = {f"--{name.replace('_', '-')}": f"--{name}" for name in names}
     words = [respell(word, hyphens) for word in words]
     spelled = [f"{word}=true" if word in flags else word for word in words]
-    is_list = parameters[0].annotation in (list[str], "list[str]")
-    return join_words(spelled) if is_list else spelled
+    return join_words(spelled) if takes_list(function) else spelled
+
+
+def takes_list(function: Callable[..., Any]) -> bool:
+    """Tell whether a command's first words are a list."""
+    first = next(iter(inspect.signature(function).parameters.values()))
+    return first.annotation in (list[str], "list[str]")
 
 
 def respell(word: str, names: dict[str, str]) -> str:

@@ -258,7 +258,13 @@ def read_annotation_table(
     rows = read_csv_rows(path, needed=layout.needed_columns, columns=layout.columns)
     if layout.classes is not None:
         rows = [row for row in rows if matches(row[layout.label], layout.classes)]
-    name_of = {row[layout.label]: row[layout.names or layout.label] for row in rows}
+    name_of: dict[str, str] = {}
+    for row in rows:
+        label, name = row[layout.label], row[layout.names or layout.label]
+        if label and name_of.setdefault(label, name) != name:
+            raise ValueError(
+                f"{path}: the label {label!r} has two names, {name_of[label]!r} and {name!r}"
+            )
     if class_names is None:
         class_names = [name_of[label] for label in sort_names(filter(None, name_of))]
     known = {fold(name) for name in class_names}
@@ -304,11 +310,14 @@ def read_csv_rows(
         rows = list(reader)
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num + 1}: {error}") from error
-    missing = needed - set(reader.fieldnames or ())
+    names = list(reader.fieldnames or ())
+    if twice := sorted(name for name in needed if names.count(name) > 1):
+        raise ValueError(f"{path} has two columns {twice[0]}")
+    missing = needed - set(names)
     if missing:
         raise ValueError(
             f"{path} has no column {', '.join(sorted(missing))}; it has "
-            f"{', '.join(reader.fieldnames or ['no rows'])[:200]}. "
+            f"{', '.join(names or ['no rows'])[:200]}. "
             "Name the columns of a table without a header in `columns`."
         )
     return rows

@@ -62,6 +62,8 @@ class FrameFolder(FrameSource):
     def _open(self, number: int) -> Iterator[Image.Image]:
         """Open a picture whose size is fit to be read; its pixels are not read yet."""
         file = self.files[number]
+        if not file.is_file():  # a pipe would be waited for without end
+            raise VideoError(self.path, f"has a broken picture, {file.name}: it is no file")
         try:
             with Image.open(file) as picture:
                 check_frame_size(str(file), picture.height, picture.width)

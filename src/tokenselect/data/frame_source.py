@@ -186,6 +186,7 @@ class FramesInMemory(FrameSource):
     def __init__(self, frames: Tensor, *, fps: float, name: str) -> None:
         super().__init__(name, times=np.arange(len(frames)) / fps, fps=fps)
         self.frames = frames
+        check_frame_size(name, *self.size)
 
     @property
     def size(self) -> tuple[int, int]:

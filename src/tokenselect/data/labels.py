@@ -46,11 +46,11 @@ class SampleList:
 
 
 def read_text(path: PathOrStr) -> str:
-    """Read UTF-8 with or without a byte order mark; paths in another encoding keep their bytes."""
+    """Read UTF-8 with or without byte order marks; paths in another encoding keep their bytes."""
     content = Path(path).read_bytes()
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ValueError(f"{path} is UTF-16: save it as UTF-8")
-    return content.decode("utf-8-sig", errors="surrogateescape")
+    return content.decode("utf-8", errors="surrogateescape").lstrip("\ufeff")
 
 
 def read_text_lines(path: PathOrStr) -> list[tuple[int, str]]:
@@ -135,9 +135,9 @@ def check_class_names(class_names: Sequence[str], *, path: PathOrStr) -> None:
     for name, count in Counter(class_names).items():
         shown = escape_unprintable(name)
         if count > 1:
-            raise ValueError(f"{path}: two classes are called {shown!r}")
+            raise ValueError(f"{path}: two classes are called {shown[:80]!r}")
         if shown != name:
-            raise ValueError(f"{path}: the class name {shown!r} is not plain text")
+            raise ValueError(f"{path}: the class name {shown[:80]!r} is not plain text")
 
 
 def fold(name: str) -> str:

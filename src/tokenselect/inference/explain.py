@@ -13,6 +13,7 @@ from tokenselect.checkpoints import info_of, method_of, plan_of, remarks_of, wit
 from tokenselect.checkpoints.model import DEFAULT_PLAN
 from tokenselect.data import FrameSource
 from tokenselect.data.clips import ClipRule
+from tokenselect.data.frame_source import escape_unprintable
 from tokenselect.data.sources import find_videos
 from tokenselect.grid import TokenGrid
 from tokenselect.inference.predict import find_doubt
@@ -201,7 +202,7 @@ def explain_video(
         open_run: gives what answers and is timed in a model's place: its file in a runtime.
         tell: told what is being done.
     """
-    first, info = models[0], info_of(models[0])
+    first, info, name = models[0], info_of(models[0]), escape_unprintable(name)
     numbers = choose_frames(source, info.clip_rule, start=start, seconds=seconds)
     frames = source.read(numbers)
     (view,) = info.clip_rule.views((frames.shape[2], frames.shape[3]))

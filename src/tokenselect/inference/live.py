@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tokenselect.checkpoints import info_of, with_plan
 from tokenselect.data import VideoError
 from tokenselect.data.clips import ClipRule
-from tokenselect.data.frame_source import FramesInMemory
+from tokenselect.data.frame_source import FramesInMemory, check_frame_size
 from tokenselect.data.sources import camera_address
 from tokenselect.inference.explain import be_silent, explain_video
 from tokenselect.measure.cost import Layer, count_macs
@@ -30,6 +30,7 @@ from tokenselect.visualization.report import boxes_of
 
 SECONDS = 3.0  # of a clip that is to show a whole video
 MOST_FRAMES = 256  # that are kept, at most
+MOST_WAIT = 10.0  # seconds for the next frame of a file, whose times may be damaged
 SHORT_SIDE = 288  # of the frames that are kept: enough for every model of ours
 
 
@@ -117,10 +118,13 @@ class Stream:
         self.name = f"camera {source}" if is_camera else source
         try:
             self.container = av.open(place, format=system, metadata_errors="ignore")
-            rate = self.container.streams.video[0].average_rate
+            stream = self.container.streams.video[0]
         except (av.error.FFmpegError, OSError, IndexError) as error:
             raise VideoError(self.name, f"cannot be opened: {error} ({place})") from error
-        self.fps, self.is_camera = float(rate or 30), is_camera
+        if stream.codec_context is None:
+            raise VideoError(self.name, "has a video stream that no decoder knows")
+        check_frame_size(self.name, stream.height, stream.width)
+        self.fps, self.is_camera = float(stream.average_rate or 30), is_camera
         self.arrived = self.skipped = self._seen = 0
         self._frames: deque[Tensor] = deque(maxlen=MOST_FRAMES)
         self._changed, self._is_over = threading.Condition(), False
@@ -141,6 +145,8 @@ class Stream:
         """Wait for a frame that was not shown yet; give the newest `span`, or None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self.arrived > self._seen or self._is_over)
+            if self.arrived == 0:
+                raise VideoError(self.name, "gives no pictures")
             if self.arrived == self._seen:
                 return None
             frames = list(self._frames)[-span:]
@@ -155,24 +161,27 @@ class Stream:
                 late = time.monotonic() - start - float(frame.time or self.arrived / self.fps)
                 with self._changed:
                     if late < 0 and not self.is_camera:  # a file waits for its time
-                        self._changed.wait_for(lambda: self._is_over, timeout=-late)
+                        self._changed.wait_for(lambda: self._is_over, min(-late, MOST_WAIT))
                     if self._is_over:
                         return
-                    self._frames.append(shrink_frame(frame))
+                    self._frames.append(shrink_frame(frame, like=self._frames))
                     self.arrived += 1
                     self._changed.notify_all()
-        except av.error.FFmpegError:
-            pass  # a camera that was unplugged, a file that is cut short: the end
+        except (av.error.FFmpegError, VideoError):
+            pass  # a camera that was unplugged, a file that is cut short or grows: the end
         finally:
             with self._changed:
                 self._is_over = True
                 self._changed.notify_all()
 
 
-def shrink_frame(frame: av.VideoFrame) -> Tensor:
-    """Give a (3, h, w) uint8 picture that is no larger than a model needs."""
+def shrink_frame(frame: av.VideoFrame, like: Sequence[Tensor] = ()) -> Tensor:
+    """Give a (3, h, w) uint8 picture, no larger than a model needs, of the size of others."""
+    check_frame_size("a frame", frame.height, frame.width)
     scale = min(1.0, SHORT_SIDE / min(frame.width, frame.height))
     width, height = round(frame.width * scale), round(frame.height * scale)
+    if like:
+        height, width = like[0].shape[1:]
     picture = frame.reformat(width=width, height=height, format="rgb24").to_ndarray()
     return torch.from_numpy(picture).permute(2, 0, 1)
 

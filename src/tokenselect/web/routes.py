@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from tokenselect.checkpoints import info_of, method_of, plan_of, remarks_of
 from tokenselect.checkpoints.model import UNTRAINED
 from tokenselect.data import FrameSource, VideoError
+from tokenselect.data.frame_source import check_frame_size
 from tokenselect.data.sources import NUM_SAMPLES, open_sample
 from tokenselect.data.synthetic import CLASS_NAMES
 from tokenselect.inference.explain import explain_video
@@ -295,8 +296,9 @@ def read_pictures(addresses: list[str]) -> Tensor:
             with Image.open(io.BytesIO(data), formats=["JPEG"]) as picture:
                 if picture.width * picture.height > 2**20:
                     raise ValueError(f"is {picture.width} × {picture.height}, more than 2²⁰ pixels")
+                check_frame_size("it", picture.height, picture.width)
                 pictures.append(torch.from_numpy(np.array(picture.convert("RGB"))))
-        except (ValueError, OSError) as error:
+        except Exception as error:  # Pillow's readers raise whatever they trip over
             raise ValueError(f"frame {len(pictures)} is no JPEG of a camera: {error}") from None
     if len({picture.shape for picture in pictures}) > 1:
         raise ValueError("frames must all have one size")

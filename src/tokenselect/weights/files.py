@@ -14,6 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tokenselect.extras import MissingExtraError
 from tokenselect.weights.public import fetch_repository, is_repository
 
 ALLOWED = {
@@ -91,7 +92,7 @@ def read_weights(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     The file's kind is told from its first bytes; only safetensors hold metadata.
     """
     file = find_checkpoint(path)
-    with _naming(file):
+    with blaming_source(file, NO_WEIGHTS):
         if not is_safetensors(file):
             return unwrap(_load_pickled(file)), {}
         return unwrap(load_file(file)), read_metadata(file)
@@ -102,23 +103,28 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
     file = find_checkpoint(path)
     if not is_safetensors(file):
         return {}
-    with _naming(file), safe_open(file, framework="pt") as opened:
+    with blaming_source(file, NO_WEIGHTS), safe_open(file, framework="pt") as opened:
         text = opened.metadata() or {}
     return {name: _parse(value) for name, value in text.items()}
 
 
+NO_WEIGHTS = "is neither a safetensors nor a torch file, or damaged"
+
+
 @contextmanager
-def _naming(file: Path) -> Iterator[None]:
-    """Name the file in whatever a damaged one makes its reader raise."""
+def blaming_source(source: str | Path, trouble: str = "cannot be loaded") -> Iterator[None]:
+    """Name a source in whatever a damaged one makes its reader raise."""
     try:
         yield
     except Exception as error:  # a damaged pickle can raise anything
-        if isinstance(error, OSError) and error.filename is not None:
+        is_named = str(source) in str(error)
+        if isinstance(error, OSError | ValueError | MissingExtraError) and (
+            is_named or getattr(error, "filename", None) is not None
+        ):
             raise
-        lines = str(error).splitlines() or [type(error).__name__]
-        raise ValueError(
-            f"{file} is neither a safetensors nor a torch file, or damaged: {lines[0]}"
-        ) from error
+        line = (str(error).splitlines() or [""])[0]
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        raise ValueError(f"{source} {trouble}: {kind}{line}") from error
 
 
 def is_safetensors(file: Path) -> bool:
