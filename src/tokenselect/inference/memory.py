@@ -1,8 +1,8 @@
 """Preparing a model that will only be run.
 
-Weights stay as they are: a layout of their own for the products (oneDNN's) was measured to gain
-nothing at most sizes (docs/performance.md). What does cost time is memory: a CPU's system hands out
-large pieces as untouched pages and takes them back after every clip.
+Weights stay as they are: packing them for oneDNN gains nothing at most sizes (docs/performance.md).
+Memory does cost time: the system hands out large pieces as fresh pages, and takes them back after
+every clip.
 """
 
 import ctypes
@@ -14,15 +14,14 @@ _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # names of glibc's <malloc.h>
 _MOST, _MOST_OF_OLD_VERSIONS = 2**30, 2**25  # bytes
 
 
-def optimize_for_inference(model: nn.Module, *, keep_memory: bool = True) -> nn.Module:
-    """Prepare a model to be run clip after clip: in place, in evaluation mode, without gradients.
+def optimize_for_inference(model: nn.Module, *, keep_memory: bool = False) -> nn.Module:
+    """Put a model into evaluation mode and turn its gradients off, in place; return it.
 
-    Run it inside `torch.inference_mode()`: that is what lets our backbones take their fast paths.
+    Run it inside `torch.inference_mode()`, so that our backbones take their fast paths.
 
     Args:
-        model: any, with or without selectors.
-        keep_memory: let the whole process keep what a clip frees for the next one, up to a
-            gigabyte, instead of giving it back to the system each time; see `keep_freed_memory`.
+        model: any model, with or without selectors.
+        keep_memory: also call `keep_freed_memory`, which changes the whole process for good.
     """
     if keep_memory:
         keep_freed_memory()
@@ -30,9 +29,9 @@ def optimize_for_inference(model: nn.Module, *, keep_memory: bool = True) -> nn.
 
 
 def keep_freed_memory() -> bool:
-    """Make this process reuse freed memory instead of returning it to the system, for good.
+    """Make this process keep up to 1 GB of freed memory for the next clip, for as long as it runs.
 
-    Only where glibc allocates (Linux); gives whether it took effect.
+    Works where glibc allocates (Linux), and cannot be undone. Returns whether it took effect.
     """
     is_linux = sys.platform.startswith("linux")
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if is_linux else None
