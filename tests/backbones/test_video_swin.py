@@ -69,7 +69,7 @@ def test_video_without_three_channels_is_refused():
 
 
 def test_every_stage_needs_its_number_of_heads():
-    with pytest.raises(ValueError, match="one a stage"):
+    with pytest.raises(ValueError, match="one value per stage"):
         micro(num_heads=(1, 2, 4))
 
 

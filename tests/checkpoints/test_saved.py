@@ -126,11 +126,11 @@ def test_a_file_whose_names_are_not_as_many_as_its_classes_is_refused(tmp_path):
 
 
 def test_a_model_of_elsewhere_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"only models of create_model.* this Linear"):
+    with pytest.raises(ValueError, match=r"must come from create_model .* got a Linear"):
         save_model(nn.Linear(2, 2), tmp_path)
 
 
 def test_weights_alone_are_refused_with_what_to_do(tmp_path):
     torch.save(small_model().state_dict(), tmp_path / "a.pth")
-    with pytest.raises(ValueError, match=r"a\.pth holds weights .* load_model\(NAME, weights="):
+    with pytest.raises(ValueError, match=r"a\.pth has weights .* load_model\(NAME, weights="):
         load_model(tmp_path / "a.pth")

@@ -128,7 +128,7 @@ def test_nothing_is_written_over(capsys):
     Path("my_videos.csv").write_text("mine")
     with pytest.raises(SystemExit):
         main(["init", "my_videos"])
-    assert "my_videos.csv is there already: give --force" in capsys.readouterr().err
+    assert "my_videos.csv already exists: give --force" in capsys.readouterr().err
     assert Path("my_videos.csv").read_text() == "mine" and not Path("my_videos.yaml").exists()
     main(["init", "my_videos", "--force"])
     assert Path("my_videos.yaml").exists()

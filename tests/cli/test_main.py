@@ -82,6 +82,6 @@ def test_a_mistake_of_ours_is_not_hidden(monkeypatch):
 
 def test_every_public_name_is_there():
     assert all(getattr(tokenselect, name) is not None for name in tokenselect.__all__)
-    assert set(tokenselect.__all__) == set(tokenselect._HOME_OF)
+    assert set(tokenselect._HOME_OF) <= set(tokenselect.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = tokenselect.nothing

@@ -36,7 +36,7 @@ def test_few_clips_teach_and_too_few_to_hold_one_out_are_refused(dense, tmp_path
     assert str(plan_of(load_model(tmp_path / "x"))) == "T0_0.5"
     with pytest.raises(SystemExit):
         main(["teach", str(dense), "train", *options, "--clips", "4"])
-    assert "teaching takes at least 5 clips, got 4 of train" in capsys.readouterr().err
+    assert "teaching needs at least 5 clips, got 4 of train" in capsys.readouterr().err
 
 
 def test_headroom_gives_advice_for_frames_and_regions(dense, capsys):
@@ -46,4 +46,4 @@ def test_headroom_gives_advice_for_frames_and_regions(dense, capsys):
         assert "20 clips" in out and "uniform" in out
     with pytest.raises(SystemExit):
         main(["headroom", str(dense), "val"])
-    assert "give keep or plan" in capsys.readouterr().err
+    assert "give either keep or plan" in capsys.readouterr().err

@@ -116,7 +116,7 @@ def test_parts_of_one_video_are_no_duplicates_and_end_within_it(folder):
     )
     assert find_duplicates(videos) == [] and len(done) == 1
     assert [len(video.problems) for video in videos] == [0, 0, 1]
-    assert videos[2].problems[0].detail == "has 12 frames, its part ends at 13"
+    assert videos[2].problems[0].detail == "has 12 frames, but its part ends at 13"
 
 
 def test_folders_of_equal_pictures_are_equal(tmp_path):

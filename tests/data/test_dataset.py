@@ -108,7 +108,7 @@ def test_a_broken_video_is_replaced_logged_and_counted(samples, tmp_path, caplog
     with caplog.at_level(logging.WARNING):
         example = dataset[0]
     assert example.label in {0, 1, 2, 3}
-    assert "broken.mp4 is empty (0 bytes); another video takes its place" in caplog.text
+    assert "broken.mp4 is empty (0 bytes); using another video instead" in caplog.text
     assert dataset.failures == {str(broken): 1}
     assert torch.equal(dataset[0].video, example.video)
 
@@ -162,4 +162,4 @@ def test_a_part_of_a_video_is_sampled_as_if_it_were_the_whole(caplog):
     assert read == [5 + frame for frame in SegmentSampler(3)(6)[0]]
     with pytest.raises(VideoError):
         VideoDataset([Sample("a.mp4", 0, (5, 14))], sampler=SegmentSampler(3), **settings)[0]
-    assert "has 13 frames, its part ends at 14" in caplog.text
+    assert "has 13 frames, but its part ends at 14" in caplog.text

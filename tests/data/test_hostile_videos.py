@@ -252,7 +252,7 @@ def test_an_error_can_be_printed_whatever_the_name(name):
 
 def test_a_dangling_link_is_named(tmp_path):
     (tmp_path / "gone.mp4").symlink_to(tmp_path / "nowhere.mp4")
-    with pytest.raises(VideoError, match=r"gone.mp4 is a link that leads nowhere"):
+    with pytest.raises(VideoError, match=r"gone.mp4 is a broken link"):
         open_video(tmp_path / "gone.mp4")
 
 

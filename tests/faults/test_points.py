@@ -102,7 +102,7 @@ def test_the_packaged_model_answers_no_real_video(tmp_path, capsys, command):
     with pytest.raises(SystemExit):
         main([command, *words[command], "--workers", "0"])
     told = out.read_text() if command == "classify" else capsys.readouterr().err
-    assert f"{video} is no synthetic action, and this model knows eight" in told
+    assert f"{video} is not a synthetic action" in told
 
 
 def test_a_list_of_videos_may_hold_any_names(tmp_path):
@@ -189,7 +189,7 @@ def test_a_model_answers_the_same_after_a_damaged_file(tmp_path):
     clip = torch.zeros(1, 3, 4, 32, 32)
     before = load_model(file)(clip)
     (tmp_path / "half.safetensors").write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    with pytest.raises(ValueError, match=r"half\.safetensors is neither .* or damaged"):
+    with pytest.raises(ValueError, match=r"half\.safetensors is damaged, or neither"):
         load_model(tmp_path / "half.safetensors")
     assert torch.equal(load_model(file)(clip), before)
 

@@ -61,7 +61,7 @@ def test_a_choice_for_each_clip_follows_the_dense_answer():
     found = sum_up("T0=1", [(1,), (0,), (2,)], answers, losses, dense)
     assert (found.uniform, found.chosen, found.dense) == (0.0, 1.0, 1.0)
     assert found.fixed == 0.0  # the best of one half is wrong in the other
-    assert "could win up to 100.0 points" in found.advice
+    assert "could gain up to 100.0 points" in found.advice
 
 
 def test_where_nothing_is_to_be_won_uniform_is_advised():
@@ -74,7 +74,7 @@ def test_a_fixed_set_that_wins_is_named():
     answers = torch.tensor([[0, 1, 1]] * 30, dtype=torch.bool)
     losses = torch.tensor([[2.0, 0.1, 0.5]] * 30)
     found = sum_up("T0=1", [(1,), (0,), (2,)], answers, losses, answers[:, 1])
-    assert found.best == (0,) and "A fixed choice, (0,), already wins 100.0" in found.advice
+    assert found.best == (0,) and "A fixed choice, (0,), already gains 100.0" in found.advice
 
 
 def test_a_plan_of_several_sites_is_refused(dense):

@@ -68,10 +68,10 @@ def test_another_plan_on_resume_is_refused_by_its_key(tmp_path):
     train(small_recipe(tmp_path, model={"plan": "T0_0.5"}))
     before = sorted(path.name for path in (tmp_path / "small").iterdir())
     with pytest.raises(
-        ValueError, match=r"begun with model\.plan T0_0\.5, .* says T0_0\.75.*--name"
+        ValueError, match=r"began with model\.plan T0_0\.5, .* says T0_0\.75.*--name"
     ):
         train(small_recipe(tmp_path, model={"plan": "T0_0.75"}), resume=True)
-    with pytest.raises(ValueError, match=r"begun with schedule\.batch_size 4"):
+    with pytest.raises(ValueError, match=r"began with schedule\.batch_size 4"):
         train(
             small_recipe(
                 tmp_path, model={"plan": "T0_0.5"}, schedule=SMALL["schedule"] | {"batch_size": 2}
@@ -97,8 +97,8 @@ def test_a_changed_schedule_is_told_on_resume_and_a_changed_place_is_not(tmp_pat
     assert len(losses_of(tmp_path / "small")) == 4
     log = (tmp_path / "small" / "train.log").read_text()
     assert "8 classes, 8 clips to train on, 8 to validate" in log and "cpu, " in log
-    assert "goes on from step-00000002: epoch 2 of 2, step 2 of 4" in log
-    assert "the learning rate of the next step is 7.5e-05 (by the old one 1e-06)" in log
+    assert "continues from step-00000002: epoch 2 of 2, step 2 of 4" in log
+    assert "the learning rate of the next step is 7.5e-05 (it would have been 1e-06)" in log
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch, caplog):
     with pytest.raises(KeyboardInterrupt):
         train(recipe)
     kept = recipe.folder / "recipe.yaml"
-    assert f"stopped at step 0 of 2; go on with: tokenselect train {kept} --resume" in caplog.text
+    assert f"at step 0 of 2; continue with: tokenselect train {kept} --resume" in caplog.text
     assert read_recipe(kept) == recipe
 
 
@@ -191,7 +191,7 @@ def test_a_dense_model_of_the_task_teaches_the_selectors_once(tmp_path, monkeypa
 
 def test_a_run_that_nothing_can_teach_says_so(tmp_path, caplog):
     train(small_recipe(tmp_path, model={"plan": "T0_0.5", "scorer": "taught"}))
-    assert "the selectors begin untaught" in caplog.text
+    assert "the selectors start untaught" in caplog.text
 
 
 def test_a_base_is_trained_first_if_asked_and_only_once(tmp_path, monkeypatch):
@@ -208,7 +208,7 @@ def test_a_base_is_trained_first_if_asked_and_only_once(tmp_path, monkeypatch):
     begun = Path("runs/dense/metrics.jsonl").read_text()
     run(["kept.yaml", "--with-base", "--name", "again"])
     assert Path("runs/dense/metrics.jsonl").read_text() == begun
-    with pytest.raises(ValueError, match="begins from elsewhere, its base gives runs/dense"):
+    with pytest.raises(ValueError, match="starts from elsewhere, its base is runs/dense"):
         run(["kept.yaml", "--with-base", "--model.weights", "elsewhere"])
     with pytest.raises(ValueError, match=r"dense\.yaml must have a base"):
         run(["dense.yaml", "--with-base"])

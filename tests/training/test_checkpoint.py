@@ -121,7 +121,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_and_stays(tmp_path, ca
     if share is not None:
         file.write_bytes(content[: int(share * len(content))])
     assert find_newest(tmp_path).state == {"step": 1}
-    assert "goes on from step-00000001, for step-00000002" in caplog.text
+    assert "continues from step-00000001, because step-00000002" in caplog.text
     assert steps_in(tmp_path) == [1, 2]
 
 
@@ -129,6 +129,6 @@ def test_a_run_of_damaged_checkpoints_alone_is_refused_and_left_as_it_is(tmp_pat
     save(tmp_path, 1)
     (tmp_path / "step-00000001" / "training.pt").write_bytes(b"")
     before = shutil.copytree(tmp_path, tmp_path.with_name("copy"), symlinks=True)
-    with pytest.raises(ValueError, match=r"no checkpoint that can be read whole .*--name"):
+    with pytest.raises(ValueError, match=r"no intact checkpoint .*--name"):
         find_newest(tmp_path)
     assert sorted(p.name for p in tmp_path.rglob("*")) == sorted(p.name for p in before.rglob("*"))

@@ -184,7 +184,7 @@ def test_other_data_than_those_of_the_checkpoint_are_refused(tmp_path):
     again = tiny_trainer(tmp_path)
     again.order.batch_size = 8
     with pytest.raises(
-        ValueError, match=r"4 steps an epoch .* with 3 \(24 .*schedule\.batch_size 8"
+        ValueError, match=r"4 steps per epoch .* with 3 \(24 .*schedule\.batch_size 8"
     ):
         again.restore(find_newest(tmp_path))
 

@@ -66,7 +66,7 @@ def test_every_row_of_the_papers_tables_is_a_plan_of_a_recipe():
 
 def test_a_recipe_of_the_first_version_is_named_by_its_plan_now():
     gone = RECIPES[0].with_name("k400_mvit_b16_S0_0.5_tokenwise.yaml")
-    with pytest.raises(FileNotFoundError, match=r"k400_mvit_b16\.yaml now: .* S0_0\.5$"):
+    with pytest.raises(FileNotFoundError, match=r"plan of .*k400_mvit_b16\.yaml: .* S0_0\.5$"):
         read_recipe(gone)
     with pytest.raises(FileNotFoundError, match=r"no recipe at .*mine\.yaml$"):
         read_recipe(gone.with_name("mine.yaml"))
@@ -100,7 +100,7 @@ def test_a_recipe_changes_its_base_key_by_key(tmp_path):
 
 def test_a_base_that_comes_back_to_itself_is_refused(tmp_path):
     write(tmp_path, "base: mine.yaml\nname: a\n", "a.yaml")
-    with pytest.raises(ValueError, match=r"base mine\.yaml comes back to itself"):
+    with pytest.raises(ValueError, match=r"base mine\.yaml leads back to itself"):
         read_recipe(write(tmp_path, "base: a.yaml\n"))
 
 
@@ -109,14 +109,14 @@ def test_a_base_that_comes_back_to_itself_is_refused(tmp_path):
     [
         (
             "name: a\nschedule: {epoch: 3}\n",
-            r"schedule\.epoch is no key .* mean schedule\.epochs\?",
+            r"schedule\.epoch is not a key .* mean schedule\.epochs\?",
         ),
         ("name: a\ndata: {train: {folder: a}}\n", r"data\.train\.folder"),
         ("name: a\nmodle: {}\n", "modle"),
         ("name: a\nschedule: {epochs: many}\n", "schedule.epochs"),
         ("name: a\nschedule: 3\n", "schedule"),
         ("- a\n", "must hold a recipe's keys"),
-        ("name: [a\n", "no YAML file"),
+        ("name: [a\n", "not valid YAML"),
     ],
 )
 def test_what_is_no_recipe_is_refused_with_the_file_and_the_key(tmp_path, text, said):
@@ -131,8 +131,8 @@ def test_keys_of_the_first_version_are_read_and_named_anew(tmp_path, caplog):
     recipe = read_recipe(write(tmp_path, text), ["--schedule.warmup_start=2e-5"])
     assert recipe.schedule.lr == 3e-3 and recipe.model.tokenwise
     assert (recipe.schedule.warmup_lr, recipe.schedule.min_lr) == (2e-5, 1e-5)
-    assert "schedule.rate is called schedule.lr now" in caplog.text
-    assert "--schedule.warmup_start is called --schedule.warmup_lr now" in caplog.text
+    assert "schedule.rate is now called schedule.lr" in caplog.text
+    assert "--schedule.warmup_start is now called --schedule.warmup_lr" in caplog.text
 
 
 def test_cells_of_the_first_version_keep_their_keys():

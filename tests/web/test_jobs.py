@@ -85,5 +85,5 @@ def test_old_results_are_forgotten(queue):
     wait_until_ended(queue)
     wait_until_ended(queue)
     wait_until_ended(queue)
-    with pytest.raises(Missing, match="it is forgotten"):
+    with pytest.raises(Missing, match="it was deleted"):
         queue.get(first.id)

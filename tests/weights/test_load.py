@@ -27,7 +27,7 @@ def test_positions_resized_at_loading_are_those_interpolated_while_running(size,
 
 def test_a_flat_table_of_an_unknown_oblong_is_refused():
     state = upstream_names.slowfast(small_mvit(size=(48, 64)))
-    with pytest.raises(MismatchError, match="192 places, which is no square"):
+    with pytest.raises(MismatchError, match="192 entries, which is no square"):
         load_weights(small_mvit(size=(64, 80)), state)
 
 

@@ -104,8 +104,8 @@ class TimesformerAdapter(HuggingFaceAdapter):
         found, frames = arguments.get(0, "pixel_values").shape[1], self.config.num_frames
         if found != frames:
             raise ValueError(
-                f"TimeSformer's layers count on clips of {frames} frames (config.num_frames), got "
-                f"{found}: set the number before the model is built"
+                f"TimeSformer's layers expect clips of {frames} frames (config.num_frames), got "
+                f"{found}: set it before you build the model"
             )
         return arguments
 
@@ -121,7 +121,7 @@ class VivitAdapter(HuggingFaceAdapter):
         super().__init__(model)
         if not hasattr(model.base_model, "layers"):
             raise ValueError(
-                "selection in ViViT needs transformers 5, this model is of an older one"
+                "selection in ViViT needs transformers 5; this model is from an older version"
             )
 
     def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
@@ -220,7 +220,7 @@ def refuse_predictor(arguments: Arguments) -> Arguments:
     has_masks = any(mask is not None for mask in masks)
     if has_masks or not arguments.get(3, "skip_predictor"):
         raise ValueError(
-            "V-JEPA 2's predictor and masks count on all tokens: with selectors, call "
+            "V-JEPA 2's predictor and masks need all tokens: with selectors, call "
             "model(video, skip_predictor=True) without masks"
         )
     return arguments

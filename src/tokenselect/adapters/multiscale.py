@@ -125,7 +125,7 @@ class SlowFastMViTAdapter(MViTAdapter):
         super().__init__(model)
         if model.enable_rev or model.enable_detection:
             raise ValueError(
-                "SlowFast's reversible and detecting MViT count on all tokens; only the plain "
+                "SlowFast's reversible and detecting MViT need all tokens; only the plain "
                 "classifier is supported"
             )
         self.num_prefix = int(cast(bool, model.cls_embed_on))

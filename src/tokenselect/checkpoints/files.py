@@ -107,7 +107,7 @@ def _load_checkpoint(
     described = metadata.pop("model", None)
     if not isinstance(described, Mapping):
         raise ValueError(
-            f"{source} holds weights but not what builds their model: load_model(NAME, "
+            f"{source} has weights but does not say which model they are for: load_model(NAME, "
             f"weights={str(source)!r}), or --model NAME --weights {source}"
         )
     with blaming_source(source):
@@ -126,7 +126,7 @@ def _build_described(
     """Build the dense model that a file describes, fill it, and say what belongs to it."""
     count, names = described["num_classes"], metadata.pop("class_names", None) or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{source} has class names that are no texts: {str(names)[:80]}")
+        raise ValueError(f"{source} has class names that are not text: {str(names)[:80]}")
     if names and len(names) != count:
         raise ValueError(f"{source} has {len(names)} class names for {count} classes")
     if "licence" in metadata:  # as 0.1 wrote it
@@ -137,7 +137,7 @@ def _build_described(
     check_finite(trained, source)
     backbone = {key: value for key, value in weights.items() if key not in trained}
     if load_weights(model, backbone, title=source).initial:
-        raise ValueError(f"{source} has no classifier of the {count} classes that it names")
+        raise ValueError(f"{source} names {count} classes but has no classifier for them")
     info = ModelInfo(
         described["name"],
         dict(enumerate(names)) if names else number_classes(count),

@@ -82,8 +82,8 @@ def load_host(
         if HOST not in described:
             return None
         raise ValueError(
-            f"{source} holds a {described[HOST]}, which only its own library can build: give the "
-            "dense model, built as it was, as host=…"
+            f"{source} holds a {described[HOST]}, which only its own library can build: build "
+            "the same dense model there and pass it as host=…"
         )
     if host is None:
         library: Any = require("transformers", extra="huggingface", purpose="this model")
@@ -106,7 +106,7 @@ def save_host(model: nn.Module, path: Path, *, metadata: Mapping[str, Any] | Non
     if is_pretrained(model):
         if path.suffix == ".safetensors" or metadata:
             raise ValueError(
-                f"transformers writes a {type(model).__name__} into a folder, without other "
+                f"transformers saves a {type(model).__name__} to a folder, without other "
                 f"metadata; got {path} and metadata {metadata}"
             )
         cast(Any, model).save_pretrained(path)
@@ -150,7 +150,7 @@ def read_description(files: Sequence[Path]) -> dict[str, Any]:
     try:
         return dict(json.loads(config.read_text()))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{config} is no configuration: {error}") from error
+        raise ValueError(f"{config} is not a model configuration: {error}") from error
 
 
 def read_tensors(files: Sequence[Path]) -> dict[str, Tensor]:

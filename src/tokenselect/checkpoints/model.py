@@ -174,8 +174,8 @@ def settings_of(model: nn.Module) -> dict[str, Any]:
     settings = getattr(model, "settings", None)
     if not isinstance(settings, dict):
         raise ValueError(
-            "only models of create_model and of its builder functions know what builds them, and "
-            f"this {type(model).__name__} is not one; its state_dict() can be saved"
+            "model must come from create_model or a builder function, got a "
+            f"{type(model).__name__}; its state_dict() can still be saved"
         )
     return dict(settings)
 

@@ -51,7 +51,7 @@ def classify(
     clips, crops = parse_views(views)
     workers = torch.get_num_threads() if workers is None else workers
     if batch < 1 or workers < 0:
-        raise ValueError(f"batch must be at least 1 and workers 0, got {batch} and {workers}")
+        raise ValueError(f"batch must be ≥ 1 and workers ≥ 0, got {batch} and {workers}")
     files = list_files(videos)
     loaded = options.load(videos, **({"device": "cpu"} if ray else {}))
     reading = Reading.of(loaded, clips, crops, window, step)
@@ -74,7 +74,7 @@ def classify(
     rate = done / max(time.perf_counter() - start, 1e-9)
     print(
         f"{summary.path}: {summary.total} videos, {summary.errors} of them unreadable; {done} now "
-        f"({rate:.1f} a second), {summary.skipped} before"
+        f"({rate:.1f} per second), {summary.skipped} earlier"
     )
     if summary.errors:
         raise SystemExit(1)

@@ -41,7 +41,7 @@ def headroom(
         json: print JSON instead of a table.
     """
     if (keep is None) == (plan is None):
-        raise ValueError(f"give keep or plan, got keep={keep} and plan={plan!r}")
+        raise ValueError(f"give either keep or plan, got keep={keep} and plan={plan!r}")
     model = options.load(checkpoint, plan="dense")
     clips = options.find(model, dataset)
     loader = clips.batches(batch_size, workers=options.workers)
@@ -66,7 +66,7 @@ def print_headroom(found: Headroom) -> None:
     table = Table("kept", "top-1 %", "over uniform, 95 % interval", title=title)
     table.add_row("everything", f"{100 * found.dense:.1f}", "")
     table.add_row("uniform", f"{100 * found.uniform:.1f}", "")
-    table.add_row("any of the choices, on average", f"{100 * found.random:.1f}", "")
+    table.add_row("average over all choices", f"{100 * found.random:.1f}", "")
     for name, share, gain in (
         (f"the best for all clips {found.best}", found.fixed, found.fixed_gain),
         ("the best for each clip", found.chosen, found.chosen_gain),

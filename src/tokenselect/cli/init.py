@@ -88,7 +88,7 @@ def init(dataset: str, out: str | None = None, epochs: int = 30, force: bool = F
     lists = None if proposal.sources else path.with_suffix(".csv")
     for file in filter(None, (path, lists)):
         if file.exists() and not force:
-            raise FileExistsError(f"{file} is there already: give --force, or another --out")
+            raise FileExistsError(f"{file} already exists: give --force, or another --out")
     if lists is not None:
         write_split(proposal, lists)
     text = write_text(proposal, path, lists, epochs=epochs)
@@ -101,7 +101,7 @@ def look_at(dataset: Path) -> SplitProposal:
     """Find the parts of a data set; those that are missing are taken from the training videos."""
     if escape_unprintable(str(dataset)) != str(dataset):
         raise ValueError(
-            f"{escape_unprintable(str(dataset))}: rename the folder, a recipe is plain text"
+            f"{escape_unprintable(str(dataset))}: rename the folder: a recipe is plain text"
         )
     found = find_parts(dataset)
     root = dataset if dataset.is_dir() else dataset.parent
@@ -173,7 +173,7 @@ def summarize_split(proposal: SplitProposal) -> str:
     counts = ", ".join(f"{len(found)} {part}" for part, found in proposal.parts.items())
     how = {
         "group": "; each group of clips (person, recording) is in one part only",
-        "class": "; each class divided by chance",
+        "class": "; each class is split at random",
         None: "",
     }[proposal.divided_by]
     return f"{total} videos of {proposal.parts['train'].num_classes} classes: {counts}{how}."
@@ -208,5 +208,5 @@ def choose_stride(samples: Sequence[Sample]) -> str:
         except VideoError:  # `data check` lists them
             continue
     if seconds and median(seconds) > LONG:
-        return "4  # every fourth frame: these videos are long, and a clip is a stretch of one"
-    return "null  # one frame of each of 16 equal parts: a clip is the whole video"
+        return "4  # every fourth frame: these videos are long, and a clip covers part of one"
+    return "null  # one frame from each of 16 equal parts: a clip covers the whole video"

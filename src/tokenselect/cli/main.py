@@ -6,6 +6,7 @@ for torch.
 
 import io
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -31,18 +32,18 @@ class Command:
 
 
 COMMANDS = {
-    "predict": Command("predict", "predict", "Say what is in videos, and what selection saves."),
+    "predict": Command("predict", "predict", "Classify videos, and show what selection saves."),
     "visualize": Command("visualize", "visualize", "Show what a model keeps of a video."),
-    "live": Command("live", "live", "Answer what a camera shows while it runs."),
+    "live": Command("live", "live", "Classify what a camera sees, as it runs."),
     "init": Command("init", "init", "Look at a folder of videos and write a recipe for it."),
     "data check": Command("data", "check", "Read every video of a data set and report problems."),
-    "train": Command("train", "run", "Train a model by a recipe."),
-    "teach": Command("teach", "teach", "Give a trained dense model selectors in minutes."),
+    "train": Command("train", "run", "Train a model from a recipe."),
+    "teach": Command("teach", "teach", "Add selectors to a trained model in minutes."),
     "evaluate": Command("evaluate", "evaluate", "Test a trained model on a data set."),
-    "headroom": Command("headroom", "headroom", "Say what a selector could win on a data set."),
+    "headroom": Command("headroom", "headroom", "Show what a selector could gain on a data set."),
     "compare": Command("compare", "compare", "Compare selection methods at equal cost."),
-    "calibrate": Command("calibrate", "calibrate", "Find plans that meet a budget here."),
-    "profile": Command("profile", "profile", "Count and time what a model costs under a plan."),
+    "calibrate": Command("calibrate", "calibrate", "Find plans that meet a budget."),
+    "profile": Command("profile", "profile", "Measure what a model costs under a plan."),
     "classify": Command("classify", "classify", "Classify many videos into a table."),
     "export": Command("export", "export", "Write a model as a file to deploy."),
     "serve": Command("serve", "serve", "Open the local web page and its JSON API."),
@@ -74,7 +75,8 @@ def dispatch(words: list[str], *, is_own_process: bool) -> None:
     if name is None:
         return list_commands(words)
     function, rest = COMMANDS[name].load(), words[len(name.split()) :]
-    if is_own_process:  # it may keep its memory from clip to clip
+    if is_own_process:  # it may keep its memory from clip to clip, and needs no lines of code
+        warnings.formatwarning = lambda message, *_, **__: f"Note: {message}\n"
         import_module("tokenselect.inference.memory").keep_freed_memory()
     if name == "train":  # a recipe's file first, then its keys as options
         return function(rest)
@@ -87,7 +89,7 @@ def list_commands(words: list[str]) -> None:
     """List the commands; words that are none of them are an error."""
     width = max(map(len, COMMANDS))
     listed = "\n".join(f"  {name:{width}}  {COMMANDS[name].summary}" for name in COMMANDS)
-    usage = "usage: tokenselect COMMAND …   (tokenselect COMMAND --help tells the rest)"
+    usage = "usage: tokenselect COMMAND …   (tokenselect COMMAND --help lists the options)"
     if not words or words[0] in ("-h", "--help"):
         print(f"{usage}\n\n{listed}\n\n  --version  Print the version.")
         raise SystemExit(0 if words else 2)

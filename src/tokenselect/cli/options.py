@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tokenselect.training.data import ClipSet
 
 PUBLIC_CHOICE = ("video_swin_t", "kinetics400", "T0_0.6", "uniform")  # the smallest download
-THREADS = "of torch on the CPU; as many as there are idle cores if not given"
+THREADS = "threads of torch on the CPU; by default, as many as there are idle cores"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,8 +167,8 @@ def tell_download(model: str, weights: str, *, is_default: bool) -> None:
         if not is_default:
             raise
         raise FileNotFoundError(
-            f"no model was given, and there are no {where}: {error}. Or name a model of yours with "
-            "--checkpoint (`tokenselect init FOLDER` shows the way to one), or try `sample`"
+            f"no model was given, and the {where} are not here: {error}. Or name your own model "
+            "with --checkpoint (`tokenselect init FOLDER` shows how to train one), or try `sample`"
         ) from None
 
 

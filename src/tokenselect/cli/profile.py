@@ -111,7 +111,7 @@ def print_costs(costs: SimpleNamespace) -> None:
     dense_total = costs.gmacs_dense * costs.gmacs_total / costs.gmacs
     table.add_row(f"GMACs in {costs.views} views", f"{costs.gmacs_total:.2f}", f"{dense_total:.2f}")
     share = costs.selector_gmacs / costs.gmacs
-    table.add_row("of these the selectors", f"{costs.selector_gmacs:.4f} ({share:.2%})", "")
+    table.add_row("the selectors' share", f"{costs.selector_gmacs:.4f} ({share:.2%})", "")
     selected, dense = costs.latency_ms, costs.latency_ms_dense
     if selected is not None and dense is not None:
         table.add_row("ms per view", str(selected), str(dense))

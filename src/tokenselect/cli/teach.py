@@ -50,7 +50,7 @@ def teach(
     found = options.find(model, dataset)
     count = len(found) if clips is None else min(clips, len(found))
     if count < FEWEST_CLIPS:
-        raise ValueError(f"teaching takes at least {FEWEST_CLIPS} clips, got {count} of {dataset}")
+        raise ValueError(f"teaching needs at least {FEWEST_CLIPS} clips, got {count} of {dataset}")
     batch_size = min(batch_size, count // FEWEST_CLIPS)  # five batches, of which one is held out
     batches = Shuffled(
         found, at_most=clips, batch_size=batch_size, workers=options.workers, seed=seed

@@ -54,17 +54,17 @@ def test(recipe: Recipe) -> None:
 
 
 def train_base(path: Path, overrides: Sequence[str]) -> None:
-    """Train the dense model, say, that a recipe begins from, unless that is done already.
+    """Train the model that a recipe starts from, unless that is done already.
 
     The weights must be a run of the recipe's base; that one's base is trained before it.
     """
     recipe, base = read_recipe(path, overrides), base_of(path)
     start = recipe.model.weights
     if start is None or base is None:
-        raise ValueError(f"--with-base: {path} must have a base and begin from its run's weights")
+        raise ValueError(f"--with-base: {path} must have a base and start from its run")
     below = read_recipe(base, shared_options(overrides))
     if Path(start) not in (below.folder, below.folder / "last", below.folder / "best"):
-        raise ValueError(f"--with-base: {path} begins from {start}, its base gives {below.folder}")
+        raise ValueError(f"--with-base: {path} starts from {start}, its base is {below.folder}")
     if below.model.weights is not None:
         train_base(base, shared_options(overrides))
     train(below, resume=True)

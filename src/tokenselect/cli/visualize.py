@@ -51,7 +51,7 @@ def visualize(
     with telling("loading the model") as tell:
         (found, *others) = find_videos([video], seconds=seconds or 4.0, tell=tell)
         if others:
-            raise ValueError(f"visualize takes one video, {video} holds {1 + len(others)}")
+            raise ValueError(f"visualize takes one video; {video} has {1 + len(others)}")
         loaded, is_report = options.load([video], plan=None), Path(out).suffix == ".html"
         models = choose_plans(loaded, options.plan, method=options.method, is_report=is_report)
         source = found.open()

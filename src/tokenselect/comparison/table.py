@@ -266,8 +266,8 @@ img { max-width: 100%; background: white } code { overflow-wrap: anywhere }
 """
 NOTES = (
     "top-1: mean ± standard deviation over the seeds. recall: share of what matters that a site "
-    "keeps, where the truth is known. − random: points above random selection at the same plan, "
-    "half of their 95 % interval over the clips, and p of the paired test; so for the others."
+    "keeps, if the truth is known. − random: points above random selection at the same plan, "
+    "half of their 95 % interval over the clips, and p of the paired test; others likewise."
 )
 
 

@@ -193,8 +193,8 @@ def read_list(path: Path, *, root: Path, class_names: Names) -> SampleList:
             raise ValueError(f"{path}, line {number}: expected `path label`, got {line[:80]!r}")
         if fields[1] >= MAX_CLASSES:
             raise ValueError(
-                f"{path}, line {number}: label {fields[1]} is too large, at most {MAX_CLASSES:,} "
-                "classes are read"
+                f"{path}, line {number}: label {fields[1]} is too large: at most {MAX_CLASSES:,} "
+                "classes are supported"
             )
         paths.append(fields[0])
         labels.append(fields[1])
@@ -291,7 +291,7 @@ def _read_span(row: dict[str, str], layout: TableLayout, path: Path) -> tuple[in
     ends = [row[layout.start], row[layout.stop]]
     if not all(re.fullmatch(r"[0-9]{1,18}", end) for end in ends) or int(ends[0]) >= int(ends[1]):
         raise ValueError(
-            f"{path}: {layout.start} and {layout.stop} must be frames, the first before the other, "
+            f"{path}: {layout.start} and {layout.stop} must be frame numbers, the first smaller, "
             f"got {ends[0]!r} and {ends[1]!r}"
         )
     return int(ends[0]), int(ends[1])

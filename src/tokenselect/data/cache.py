@@ -43,7 +43,7 @@ class CachedVideo(FrameSource):
         times_bytes = 8 * len(frames)
         end = frames.offset + frames.nbytes + TIMES_HEADER + times_bytes
         if frames.dtype != np.uint8 or frames.shape[3:] != (3,) or os.path.getsize(file) != end:
-            raise ValueError(f"{file} holds no whole video")
+            raise ValueError(f"{file} does not hold a whole video")
         super().__init__(path, times=np.fromfile(file, "<f8", offset=end - times_bytes))
         self._frames = frames.view(np.ndarray)  # slices of a memmap itself are slow
 

@@ -106,7 +106,7 @@ def judge(
     elif stop > facts.num_frames or stop - start < min_frames:
         detail = f"has {stop - start} frames, fewer than {min_frames}"
         if stop > facts.num_frames:
-            detail = f"has {facts.num_frames} frames, its part ends at {stop}"
+            detail = f"has {facts.num_frames} frames, but its part ends at {stop}"
         problems.append(Problem(sample.path, "too short", detail))
     if sample.label is None:
         problems.append(Problem(sample.path, "unlabelled", "has no label"))

@@ -71,7 +71,7 @@ class VideoDataset(Dataset[Example]):
         if not samples:
             raise ValueError("samples must name at least one video")
         if repeats > 1 and not is_training:
-            raise ValueError(f"repeats must be 1 where nothing is drawn, got {repeats}")
+            raise ValueError(f"repeats must be 1 except in training, got {repeats}")
         self.samples, self.sampler, self.transform = list(samples), sampler, transform
         self.seed, self.is_training, self.repeats = seed, is_training, repeats
         self.open_source = open_source
@@ -102,7 +102,7 @@ class VideoDataset(Dataset[Example]):
             except VideoError as error:
                 tried.append(chosen)
                 self._failures[chosen] += 1
-                logger.warning("%s; another video takes its place", error)
+                logger.warning("%s; using another video instead", error)
                 continue
             label = self.samples[chosen].label
             if label is None or (tried and not self.is_training):
@@ -145,7 +145,7 @@ class VideoDataset(Dataset[Example]):
     def _sample(self, sample: Sample, num_frames: int, generator: Generator) -> list[list[int]]:
         start, stop = sample.span or (0, num_frames)
         if stop > num_frames:
-            raise VideoError(sample.path, f"has {num_frames} frames, its part ends at {stop}")
+            raise VideoError(sample.path, f"has {num_frames} frames, but its part ends at {stop}")
         clips = self.sampler(stop - start, generator=generator if self.is_training else None)
         return [[start + frame for frame in clip] for clip in clips]
 

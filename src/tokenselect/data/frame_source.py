@@ -154,7 +154,7 @@ class FrameSource(AbstractContextManager["FrameSource"]):
             raise ValueError("indices must name at least one frame")
         if rising[0] < 0 or rising[-1] >= self.num_frames:
             raise IndexError(
-                f"frames {rising[0]} to {rising[-1]} asked of {self.path}, "
+                f"frames {rising[0]} to {rising[-1]} requested from {self.path}, "
                 f"which has {self.num_frames}"
             )
         return rising

@@ -84,7 +84,7 @@ class VideoReader(FrameSource):
                 self._check_whole(frame)
                 num_decoded += 1
         if not num_decoded:
-            raise VideoError(self.path, "is damaged: not one frame can be decoded")
+            raise VideoError(self.path, "is damaged: no frame can be decoded")
 
     def _decode_run(self, run: Run) -> Iterator[tuple[int, VideoFrame]]:
         """Give the wanted stamps of a run, each with its frame."""
@@ -152,7 +152,7 @@ class VideoReader(FrameSource):
     def _check_whole(self, frame: VideoFrame) -> None:
         if frame.is_corrupt:
             number = self._number_of(frame.pts or 0)
-            raise VideoError(self.path, f"is damaged: frame {number} is only partly there")
+            raise VideoError(self.path, f"is damaged: frame {number} is incomplete")
 
     def _number_of(self, stamp: int) -> int:
         return int(np.searchsorted(self._table.shown, stamp))
@@ -174,7 +174,7 @@ def _check_file(path: str) -> None:
         is_empty = os.stat(path).st_size == 0
     except (OSError, ValueError) as error:
         if os.path.islink(path):
-            raise VideoError(path, "is a link that leads nowhere") from error
+            raise VideoError(path, "is a broken link") from error
         raise VideoError(path, "does not exist") from error
     if is_empty:
         raise VideoError(path, "is empty (0 bytes)")
@@ -229,7 +229,7 @@ def write_video(
     pictures = _pad_to_even(frames).permute(0, 2, 3, 1).contiguous().numpy()  # (t, h, w, 3)
     with av.open(os.fspath(path), "w") as container:
         stream = container.add_stream(codec, rate=rate, options=dict(options or {}))
-        assert isinstance(stream, VideoStream), f"{codec} encodes no video"
+        assert isinstance(stream, VideoStream), f"{codec} is not a video encoder"
         stream.height, stream.width = pictures.shape[1:3]
         stream.pix_fmt = pixel_format
         stream.codec_context.time_base = time_base

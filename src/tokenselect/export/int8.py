@@ -41,7 +41,7 @@ class Int8Report:
 
     def __str__(self) -> str:
         text = (
-            f"8 bits move the logits by {self.moved:.1%}, {self.agreement:.1%} of {self.num_clips} "
+            f"8 bits change logits by {self.moved:.1%}; {self.agreement:.1%} of {self.num_clips} "
             f"clips get the same answer, {self.changed_choices:.2%} of the choices changed"
         )
         if self.top1 is not None and self.top1_int8 is not None:
@@ -63,8 +63,8 @@ def quantise_onnx(source: Path, target: Path, clips: Tensor, *, behind_sites: bo
         clips: (b, 3, frames, height, width).
         behind_sites: leave alone what lies before the last selection, so that none can change.
     """
-    onnx: Any = require("onnx", extra="onnx", purpose="8 bits")
-    tools: Any = require("onnxruntime.quantization", extra="onnx", purpose="8 bits")
+    onnx: Any = require("onnx", extra="onnx", purpose="8-bit export")
+    tools: Any = require("onnxruntime.quantization", extra="onnx", purpose="8-bit export")
     kept = onnx.load(source)
     nodes = list(kept.graph.node)  # in the order that they run in
     sites = [index for index, node in enumerate(nodes) if CHILD in namespace_of(node)]
@@ -75,7 +75,7 @@ def quantise_onnx(source: Path, target: Path, clips: Tensor, *, behind_sites: bo
         if CHILD not in namespace_of(node)
     ]
     if not layers:
-        raise ValueError("there is no linear layer behind the last selection to quantise")
+        raise ValueError("no linear layer follows the last selection: nothing to quantise")
 
     class Reader(tools.CalibrationDataReader):
         def __init__(self) -> None:
@@ -159,9 +159,9 @@ def export_int8(
     """
     path, kind = Path(path), find_format(file_format)
     if kind is ProgramModel:
-        raise ValueError("8 bits are for the formats onnx and openvino, got torch")
+        raise ValueError("8-bit export takes the formats onnx and openvino, got torch")
     if len(clips) < 2:
-        raise ValueError(f"8 bits need at least 2 clips to calibrate and compare, got {len(clips)}")
+        raise ValueError(f"8-bit export needs at least 2 clips to calibrate on, got {len(clips)}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         exact, quantised = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
@@ -183,8 +183,8 @@ def export_int8(
 
 def _answer(path: Path, clips: Tensor) -> tuple[Tensor, list[Tensor]]:
     """Run an ONNX file: logits, and the indices that each selector kept."""
-    onnx: Any = require("onnx", extra="onnx", purpose="8 bits")
-    runtime: Any = require("onnxruntime", extra="onnx", purpose="8 bits")
+    onnx: Any = require("onnx", extra="onnx", purpose="8-bit export")
+    runtime: Any = require("onnxruntime", extra="onnx", purpose="8-bit export")
     model = onnx.load(path)
     for node in model.graph.node:
         if CHILD in namespace_of(node) and namespace_of(node).endswith(INDEX_OPERATORS):

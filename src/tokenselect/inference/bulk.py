@@ -258,8 +258,8 @@ def on_ray(
         open_run: as in `on_this_machine`; each worker calls it.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    require("ray.data", extra="ray", purpose="a cluster")
-    ray: Any = require("ray", extra="ray", purpose="a cluster")
+    require("ray.data", extra="ray", purpose="--ray")
+    ray: Any = require("ray", extra="ray", purpose="--ray")
     options: dict[str, Any] = {"num_cpus": workers} if address == "local" else {}
     ray.init(address=address, log_to_driver=False, include_dashboard=False, **options)
     threads = max(1, torch.get_num_threads() // workers) if address == "local" else 1

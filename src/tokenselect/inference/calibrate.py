@@ -70,7 +70,7 @@ def _records(path: Path) -> Iterator[Mapping[str, Any]]:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
         except json.JSONDecodeError as error:
-            raise ValueError(f"{file} is no JSON: {error}") from error
+            raise ValueError(f"{file} is not valid JSON: {error}") from error
         for record in content if isinstance(content, list) else [content]:
             if isinstance(record, Mapping) and {"model", "plan", "top1"} <= record.keys():
                 yield record

@@ -98,8 +98,8 @@ def split_windows(
 
 
 DOUBT = (
-    "is no synthetic action, and this model knows eight of those and nothing else: give the "
-    "--checkpoint of a model that was trained on such videos, or --model with --weights"
+    "is not a synthetic action, and this model knows nothing else: give the --checkpoint of a "
+    "model that was trained on such videos, or --model with --weights"
 )
 
 

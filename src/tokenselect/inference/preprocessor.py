@@ -42,7 +42,7 @@ class Preprocessor:
         """
         metadata = read_metadata(path)
         if "model" not in metadata:
-            raise ValueError(f"{path} does not say what its model wants")
+            raise ValueError(f"{path} does not say how its model takes videos")
         return cls(rule_of(metadata["model"], metadata.get("recipe")))
 
     def __call__(

@@ -135,7 +135,7 @@ def naming(path: Path, what: str) -> Iterator[None]:
     except OSError as error:
         raise OSError(f"{path} could not {what}: {error.strerror or error}") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} could not {what}: {error!r}; delete it, or mend it") from error
+        raise ValueError(f"{path} could not {what}: {error!r}; repair or delete it") from error
 
 
 def check_settings(path: Path, made_with: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
@@ -143,7 +143,7 @@ def check_settings(path: Path, made_with: Mapping[str, Any], settings: Mapping[s
     names = sorted(name for name in settings if made_with.get(name) != settings[name])
     if names:
         theirs = ", ".join(f"{name} {made_with.get(name, 'unknown')}" for name in names)
-        raise ValueError(f"{path} holds rows made with {theirs}: write elsewhere, or delete it")
+        raise ValueError(f"{path} holds rows made with {theirs}: use another file, or delete it")
 
 
 def check_table(path: Path) -> None:

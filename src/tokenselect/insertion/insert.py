@@ -194,8 +194,8 @@ def _check_sites(
     for site in plan if grids else ():
         if site.kind == "T" and whole[site.block].given[0] == 1:
             raise ValueError(
-                f"site {site} selects frames, and the model has one frame there: select regions "
-                "(S), or set the number of frames of a clip first, where the model has a setting"
+                f"site {site} selects frames, but the model has only one there: select regions "
+                "(S), or first give the model more frames per clip, if it has such a setting"
             )
         given, kept = grids[site.block].given, grids[site.block].kept
         is_same = given[0] == kept[0] if site.kind == "T" else given[1:] == kept[1:]

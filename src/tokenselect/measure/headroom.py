@@ -55,14 +55,14 @@ class Headroom:
         """Say in a sentence or two what to do."""
         kind = "evenly spaced frames" if self.site.startswith("T") else "the middle of the picture"
         if self.chosen_gain.high < SMALL or self.chosen_gain.difference <= 0:
-            return f"Use `uniform`: no choice for each clip is much better than {kind}."
+            return f"Use `uniform`: choosing per clip is not much better than {kind}."
         text = (
-            f"A choice for each clip could win up to {100 * self.chosen_gain.difference:.1f} "
+            f"Choosing per clip could gain up to {100 * self.chosen_gain.difference:.1f} "
             f"points over {kind}: teach or train a selector."
         )
         if self.fixed_gain.is_better and self.fixed_gain.difference >= SMALL:
             text += (
-                f" A fixed choice, {self.best}, already wins "
+                f" A fixed choice, {self.best}, already gains "
                 f"{100 * self.fixed_gain.difference:.1f}: compare with `static`."
             )
         return text

@@ -99,8 +99,8 @@ def build_selector(
     if site.kind == "S" and needs_loose and not is_loose:
         raise ValueError(
             f"method {method!r} takes tokens out of a frame one by one, got site {site} of a "
-            "backbone whose blocks need a grid (pooling, windows): there it goes along time only, "
-            "at T sites"
+            "backbone whose blocks need a grid (pooling, windows): there, use it at "
+            "T sites only"
         )
     if method == "merge":
         return FrameMerger(site) if site.kind == "T" else TokenMerger(site)
@@ -155,8 +155,8 @@ def _build_scoring(
     if method == "static":
         if thw is None:
             raise ValueError(
-                f"method 'static' has a score for each position, got site {site} of a model whose "
-                "usual grid is not known"
+                f"method 'static' has a score for each position, but the grid at site {site} of "
+                "this model is not known"
             )
         return StaticScoring(site.kind, thw)
     if scorer == "taught":

@@ -67,9 +67,9 @@ def can_be_taught(model: ModelRecipe, loaded: LoadedWeights | None) -> bool:
         return False
     if loaded is None or any(name.startswith(HEAD) for name in loaded.initial):
         logger.warning(
-            "the selectors begin untaught, as uniform selection, and may stay near it: "
-            "model.weights is not a dense model of these classes. Train one with --model.plan "
-            "dense first, and begin from it with --model.weights"
+            "the selectors start untaught, as uniform selection, and may stay close to it: "
+            "model.weights is not a dense model of these classes. First train one with "
+            "--model.plan dense, then start from it with --model.weights"
         )
         return False
     return any(name.startswith(SELECTORS) for name in loaded.initial)
@@ -242,7 +242,7 @@ def describe_run(
     counts = clips.count_classes()
     if counts.any() and counts.max() > 3 * counts.min() and not data.balance:
         few, many = int(counts.min()), int(counts.max())
-        lines.append(f"{few} to {many} clips a class: data.balance true makes all as likely")
+        lines.append(f"{few} to {many} clips per class: data.balance true draws all as often")
     return lines
 
 

@@ -58,11 +58,11 @@ def find_newest(run: Path) -> Checkpoint | None:
             damaged.append(f"{folder.name}: {first_line(error)}")
             continue
         if damaged:
-            logger.warning("%s goes on from %s, for %s", run, folder.name, "; ".join(damaged))
+            logger.warning("%s continues from %s, because %s", run, folder.name, "; ".join(damaged))
         return Checkpoint(folder, weights, metadata, state)
     if damaged:
         raise ValueError(
-            f"{run} has no checkpoint that can be read whole ({'; '.join(damaged)}): nothing in it "
+            f"{run} has no intact checkpoint ({'; '.join(damaged)}): nothing in it "
             "was changed; start another run with --name"
         )
     return None
@@ -97,7 +97,7 @@ def save_checkpoint(
         shutil.rmtree(unfinished, ignore_errors=True)
         raise OSError(
             f"the checkpoint of step {step} could not be written to {run}: {first_line(error)}; "
-            "those before it are whole, so make room and go on with --resume"
+            "earlier ones are intact, so free some space and continue with --resume"
         ) from error
     if folder.exists():  # the same step, validated since
         os.replace(unfinished / WEIGHTS, folder / WEIGHTS)

@@ -180,7 +180,7 @@ def losses_of(model: nn.Module, clips: Clips, labels: Tensor) -> Tensor:
     if len(logits) != len(labels):
         raise ValueError(
             f"model must give one answer per clip, got {len(logits)} for {len(labels)} clips: "
-            "one that encodes frames on their own has nothing to teach"
+            "a model that encodes frames one by one cannot teach"
         )
     return F.cross_entropy(logits, labels, reduction="none")
 
@@ -212,7 +212,7 @@ def labelled(
             with torch.no_grad():
                 labels = logits_of(model(moved)).argmax(dim=1)
         if labels is None:
-            raise ValueError("labels must be given where uses_labels is True, got None")
+            raise ValueError("labels must be given if uses_labels is True, got None")
         yield moved, labels.to(device)
 
 

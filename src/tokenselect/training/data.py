@@ -170,7 +170,7 @@ def read_listed(
     with blaming(f"data.{name}"):
         listed = read_part(data, name, class_names=class_names)
         if not listed.samples:
-            raise ValueError("no video is listed: look at its annotations, and at its `where`")
+            raise ValueError("no video is listed: check its annotations and its `where`")
     return listed
 
 

@@ -82,9 +82,9 @@ class Trainer:
         before = state.get("steps_per_epoch", per_epoch)
         if before != per_epoch:
             raise ValueError(
-                f"{self.folder} was begun with {before} steps an epoch and would go on with "
+                f"{self.folder} began with {before} steps per epoch and would continue with "
                 f"{per_epoch} ({len(self.clips)} training clips, schedule.batch_size "
-                f"{self.order.batch_size}): resume it with the data and batch size it had"
+                f"{self.order.batch_size}): resume it with its original data and batch size"
             )
         self.learner.restore(found.weights, state["learner"])
         self.step, self.best = state["step"], read_best(state, self.folder, per_epoch)
@@ -256,7 +256,7 @@ def catching_signals(report: RunReport) -> Iterator[Callable[[], bool]]:
         if len(asked) > 1:
             raise KeyboardInterrupt
         report.say(
-            "stopping after this step or validation, with a checkpoint; once more stops at once"
+            "stopping after this step or validation, with a checkpoint; a second one stops at once"
         )
 
     if threading.current_thread() is threading.main_thread():

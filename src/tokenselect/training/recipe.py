@@ -80,7 +80,7 @@ class Recipe:
         check_range("", self, "checkpoint_minutes", 0)
         check_range("", self, "seed", 0, 2**63 - 1)
         if not self.name or self.name in (".", ".."):
-            raise ValueError(f"name must be that of a folder, got {self.name!r}")
+            raise ValueError(f"name must be a folder's name, got {self.name!r}")
 
     @property
     def folder(self) -> Path:
@@ -98,9 +98,9 @@ def recipe_parser() -> ArgumentParser:
     parser = ArgumentParser(
         prog="tokenselect train RECIPE.yaml",
         usage="tokenselect train RECIPE.yaml [--resume] [--with-base] [--KEY VALUE …]",
-        description="Train a model by a recipe; each key of it is an option. --resume goes on from "
-        "the run's last checkpoint, says where that is and what a changed schedule does. "
-        "--with-base first trains the model that the recipe begins from.",
+        description="Train a model from a recipe; each of its keys is an option. --resume "
+        "continues from the run's newest checkpoint. --with-base first trains the model that the "
+        "recipe starts from.",
         exit_on_error=False,
         allow_abbrev=False,
     )
@@ -143,19 +143,19 @@ def read_values(path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no YAML file: {error}") from None
+        raise ValueError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold a recipe's keys, got {str(values)[:80]!r}")
     values, renamed = rename_keys(values)
     for old, new in renamed:
-        logger.warning("%s: %s is called %s now", path, old, new)
+        logger.warning("%s: %s is now called %s", path, old, new)
     base = values.pop("base", None)
     check_keys(values, Recipe, path)
     if base is None:
         return values
     other = path.parent / str(base)
     if other in above:
-        raise ValueError(f"{path}: base {base} comes back to itself")
+        raise ValueError(f"{path}: base {base} leads back to itself")
     return merge(read_values(other, (*above, path)), values)
 
 
@@ -175,7 +175,7 @@ def check_keys(values: object, kind: type, path: Path, section: str = "") -> Non
         if key not in known:
             near = get_close_matches(str(key), known, n=1)
             hint = f"did you mean {section}{near[0]}?" if near else f"there are {', '.join(known)}"
-            raise ValueError(f"{path}: {section}{key} is no key of a recipe; {hint}")
+            raise ValueError(f"{path}: {section}{key} is not a key of a recipe; {hint}")
         nested = known[key].default_factory
         if isinstance(nested, type) and is_dataclass(nested):
             check_keys(value, nested, path, f"{section}{key}.")
@@ -187,7 +187,7 @@ def suggest_recipe(path: Path) -> str:
     other = path.with_name(f"{match[1]}.yaml") if match else path
     if match is None or not other.is_file():
         return ""
-    return f"; it is a plan of {other} now: give --model.plan {match[2]}"
+    return f"; it is now a plan of {other}: give --model.plan {match[2]}"
 
 
 def merge(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,5 +217,5 @@ def rename_option(word: str) -> str:
     new = RENAMED_KEYS.get(name.removeprefix("--"))
     if new is None or not name.startswith("--"):
         return word
-    logger.warning("%s is called --%s now", name, new)
+    logger.warning("%s is now called --%s", name, new)
     return f"--{new}{equals}{value}"

@@ -46,7 +46,7 @@ def train(
     with joined_processes(recipe.device) as processes, hold_run(folder, processes):
         if list_checkpoints(folder) and not resume:
             raise FileExistsError(
-                f"{folder} holds a run already: continue it with --resume, or give this "
+                f"{folder} already holds a run: continue it with --resume, or give this "
                 "one another --name"
             )
         found = find_newest(folder) if resume else None
@@ -67,7 +67,7 @@ def train(
             return trainer.run()
         except KeyboardInterrupt:
             logger.warning(
-                "stopped at step %d of %d; go on with: tokenselect train %s --resume",
+                "stopped at step %d of %d; continue with: tokenselect train %s --resume",
                 *(trainer.step, trainer.total_steps, folder / "recipe.yaml"),
             )
             raise
@@ -91,18 +91,18 @@ def hold_run(folder: Path, processes: Processes) -> Iterator[None]:
 def describe_resumed(trainer: Trainer, found: Checkpoint, changed: Sequence[str]) -> list[str]:
     """Say where a run goes on, and what a changed schedule does from there."""
     lines = [
-        f"goes on from {found.folder.name}: epoch {trainer.finished + 1} of {trainer.epochs}, "
+        f"continues from {found.folder.name}: epoch {trainer.finished + 1} of {trainer.epochs}, "
         f"step {trainer.step} of {trainer.total_steps}"
     ]
     if trainer.finished >= trainer.epochs:
-        lines = ["nothing is left to do: the run is finished; give more --schedule.epochs to go on"]
+        lines = ["the run is finished; give more --schedule.epochs to continue it"]
     elif any(key.startswith("schedule.") for key in changed):
         old = recipe_from_dict(found.metadata["recipe"]).schedule
         before = lr_schedule(old, trainer.order.batches_per_epoch).at(trainer.step)
         now = trainer.learner.lrs.at(trainer.step)
         lines.append(
-            "the new schedule holds from here on, as if the run had begun with it: the learning "
-            f"rate of the next step is {now:.2g} (by the old one {before:.2g})"
+            "the new schedule applies from here on, as if the run had begun with it: the learning "
+            f"rate of the next step is {now:.2g} (it would have been {before:.2g})"
         )
     return lines
 
@@ -118,7 +118,7 @@ def check_resumed(recipe: Recipe, found: Checkpoint) -> list[str]:
     for key in changed:
         if key in FIXED:
             raise ValueError(
-                f"{recipe.folder} was begun with {key} {before[key]}, and the recipe says "
+                f"{recipe.folder} began with {key} {before[key]}, but the recipe says "
                 f"{now[key]}: resume it with --{key} {before[key]}, or start another run with "
                 "--name"
             )
@@ -136,7 +136,7 @@ def check_classes(found: Checkpoint, class_names: Sequence[str]) -> None:
             raise ValueError(f"{found.folder} knows a class {old!r} where the data have {new!r}")
     if len(before) != len(class_names):
         raise ValueError(
-            f"{found.folder} knows {len(before)} classes, and the data have {len(class_names)}"
+            f"{found.folder} knows {len(before)} classes, but the data have {len(class_names)}"
         )
 
 

@@ -196,7 +196,7 @@ def reason_of(error: Exception) -> str:
     if isinstance(error, av.error.ArgumentError):
         return ALLOWED_FORMATS
     if isinstance(error, av.error.InvalidDataError):
-        return "it is damaged or no video at all"
+        return "it is damaged, or not a video"
     return str(getattr(error, "strerror", None) or error)
 
 

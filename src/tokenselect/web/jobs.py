@@ -78,7 +78,7 @@ class JobQueue:
         """Find a job."""
         job = self._jobs.get(key)
         if job is None:
-            raise Missing(f"no job {key!r}: it is forgotten, or never was")
+            raise Missing(f"no job {key!r}: it was deleted or never existed")
         return job
 
     def cancel(self, key: str) -> Job:

@@ -129,7 +129,7 @@ class UploadStore:
 
     def _find(self, key: str) -> Upload:
         if key not in self._uploads:
-            raise Missing(f"no video {key!r}: it was deleted, or never there")
+            raise Missing(f"no video {key!r}: it was deleted or never existed")
         return self._uploads[key]
 
     def _close_if_done(self, upload: Upload) -> None:

@@ -129,7 +129,7 @@ def convert(state: State, model: nn.Module) -> tuple[str, dict[str, Tensor], lis
     if layout is None:
         known = ", ".join(layout.title for layout in LAYOUTS)
         raise ValueError(
-            f"its names ({', '.join(sorted(state)[:3])}, …) are none of those known: {known}"
+            f"its names ({', '.join(sorted(state)[:3])}, …) match none of these: {known}"
         )
     if not isinstance(model, layout.family):
         raise ValueError(

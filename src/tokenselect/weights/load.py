@@ -138,7 +138,7 @@ def check_finite(weights: Mapping[str, Tensor], title: str) -> None:
     """Refuse weights that would make every answer NaN."""
     for name, value in weights.items():
         if not value.is_meta and not value.isfinite().all():
-            raise ValueError(f"{title} holds NaN or infinite values in {name}: it is no use")
+            raise ValueError(f"{title} holds NaN or infinite values in {name}: it cannot be used")
 
 
 def _sides(shape: Shape) -> str:
@@ -148,10 +148,10 @@ def _sides(shape: Shape) -> str:
 def _tell(title: str, initial: list[str], unused: list[str]) -> None:
     """Log what a user should know of."""
     if any(name.startswith(HEAD) for name in initial):
-        logger.warning("%s: it has no classifier of the model's classes, which starts anew", title)
+        logger.warning("%s: no classifier for these classes: the model's starts untrained", title)
     for what, names in (
         ("the model's selectors %s start untrained: they are not in the weights", initial),
-        ("selectors %s of the weights have no place in the model", unused),
+        ("its selectors %s are not used: the model has no such sites", unused),
     ):
         selectors = [n for n in names if not n.startswith(HEAD)]
         sites = sorted({".".join(n.split(".")[:2]).removeprefix(SELECTORS) for n in selectors})

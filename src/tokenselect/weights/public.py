@@ -102,6 +102,6 @@ def fetch_repository(source: str, filename: str) -> Path:
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         raise FileNotFoundError(
-            f"{source} is neither a file nor a folder here, and the Hugging Face Hub gave no "
-            f"{filename} of it: {reason}"
+            f"{source} is neither a file nor a folder here, and the Hugging Face Hub did not "
+            f"give its {filename}: {reason}"
         ) from error

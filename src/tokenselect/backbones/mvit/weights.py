@@ -123,6 +123,6 @@ def _shape_tables(state: dict[str, Tensor], grid_size: tuple[int, int] | None) -
         space = state["positions.space"]  # (h·w, c)
         side = math.isqrt(len(space))
         if grid_size is None and side * side != len(space):
-            raise ValueError(f"its table of space has {len(space)} places, which is no square")
+            raise ValueError(f"its spatial table has {len(space)} entries, which is no square")
         state["positions.space"] = space.unflatten(0, grid_size or (side, side))
     return state

@@ -82,7 +82,7 @@ class VideoSwin(Backbone):
     ) -> None:
         super().__init__()
         if len(depths) != len(num_heads) or min(depths) < 1:
-            raise ValueError(f"depths {depths} and num_heads {num_heads} must be one a stage")
+            raise ValueError(f"depths {depths} and num_heads {num_heads} need one value per stage")
         self.default_input = (frames, *size)
         self.stage_starts = (0, *accumulate(depths[:-1]))
         self.embedding = PatchEmbedding(channels, patch=patch)
