@@ -81,7 +81,9 @@ def test_a_file_made_to_run_something_runs_nothing(tmp_path):
 
 def test_a_file_that_is_neither_is_refused_by_name(tmp_path):
     (tmp_path / "a.pth").write_text("<html>not found</html>")
-    with pytest.raises(ValueError, match=r"a\.pth is neither a safetensors nor a torch file"):
+    with pytest.raises(
+        ValueError, match=r"a\.pth is damaged, or neither a safetensors nor a torch file"
+    ):
         read_weights(tmp_path / "a.pth")
 
 

@@ -108,7 +108,7 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
     return {name: _parse(value) for name, value in text.items()}
 
 
-NO_WEIGHTS = "is neither a safetensors nor a torch file, or damaged"
+NO_WEIGHTS = "is damaged, or neither a safetensors nor a torch file"
 
 
 @contextmanager
