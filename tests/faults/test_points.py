@@ -62,7 +62,7 @@ def test_a_start_of_other_classes_is_not_tested_as_it_is(tmp_path, trains):
         cells = plan_trials(Comparison(dense=str(file), **wanted))[1]
         refused = {title for (title, _), trial in cells.items() if trial.refusal}
         assert refused == (
-            {"start", *([] if trains else ["T0_0.5.uniform"])} if is_other else set()
+            {"dense.start", *([] if trains else ["T0_0.5.uniform"])} if is_other else set()
         )
 
 
