@@ -27,7 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.torchvision_import import import_torchvision
 from tokenselect import Site, TokenGrid, insert_selectors, shrink_inputs
-from tokenselect.adapters.language import Packed
+from tokenselect.adapters.packing import Packed
 from tokenselect.measure.cost import measure_latency
 from tokenselect.plan import SelectionPlan
 from tokenselect.selectors import build_selector

@@ -64,7 +64,7 @@ class InternVideo2(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.patch_embed(x).flatten(1, 2)
-        x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1) + self.pos_embed
+        x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], dim=1) + self.pos_embed
         residual = None
         for block in self.blocks:
             x = block(x, residual=residual)
