@@ -48,8 +48,8 @@ class MViTAdapter(SequenceAdapter):
 
     def stage_starts(self, model: nn.Module) -> tuple[int, ...]:
         """Give block 0 and the blocks that pool their queries."""
-        blocks = self.blocks(model)
-        return (0, *(i for i, block in enumerate(blocks) if i and _shrinks(block)))
+        pools = [_query_pool(block) for block in self.blocks(model)]
+        return (0, *(i for i, pool in enumerate(pools) if i and pool and max(pool.stride) > 1))
 
     def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
         """Join tokens and grid, both arguments of the block."""
@@ -131,19 +131,13 @@ class SlowFastMViTAdapter(MViTAdapter):
         self.num_prefix = int(cast(bool, model.cls_embed_on))
 
     def embed_thw(self, model: nn.Module) -> THW | None:
-        t, h, w = cast(list[int], model.patch_dims)
-        return t, h, w
+        return cast(THW, tuple(cast(list[int], model.patch_dims)))
 
 
 def _query_pool(block: nn.Module) -> Any:
     """Give the convolution or pooling layer of the queries, or None."""
     pool = getattr(block.attn, "pool_q", None)
     return getattr(pool, "pool", pool)  # torchvision wraps it
-
-
-def _shrinks(block: nn.Module) -> bool:
-    pool = _query_pool(block)
-    return pool is not None and max(pool.stride) > 1
 
 
 class TorchvisionSwinAdapter(SequenceAdapter):
