@@ -31,12 +31,13 @@ def test_an_overlay(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_report_sets_other_budgets_beside_the_plan(tmp_path):
+def test_a_report_sets_other_budgets_beside_the_plan(tmp_path, recwarn):
     page = run(tmp_path, "kept.html").read_text()
     story = json.loads(re.search(r'application/json">(.*?)</script>', page, re.DOTALL)[1])
     costs = [plan["gmacs"] for plan in story["plans"]]
     assert story["plans"][0]["plan"] == "dense" and len(costs) > 4
     assert costs == sorted(costs, reverse=True)
+    assert not [warning for warning in recwarn if "keeps all" in str(warning.message)]
 
 
 @pytest.mark.parametrize(

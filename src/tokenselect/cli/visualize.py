@@ -1,5 +1,6 @@
 """`tokenselect visualize`: pictures of what a model keeps of a video."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -87,7 +88,10 @@ def choose_plans(
             own, method = SelectionPlan.parse(DEFAULT_PLAN), method or "motion"
         plans = [own, *(vary(own) if is_report else ())]
     different = {str(plan): plan for plan in plans if plan}
-    selected = [with_plan(model, plan, method=method) for plan in different.values()]
+    with warnings.catch_warnings():
+        if plan is None:  # nobody asked for a budget at which some site keeps all
+            warnings.filterwarnings("ignore", message="site .* keeps all of")
+        selected = [with_plan(model, plan, method=method) for plan in different.values()]
     return [with_plan(model, "dense"), *selected]
 
 
