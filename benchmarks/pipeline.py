@@ -50,7 +50,7 @@ SIZES = {"240p": (240, 426), "1080p": (1080, 1920)}
 FRAMES, FPS, DIFFERENT = 90, 30, 3  # of a file, and how many different ones are encoded
 ENCODER = {"preset": "veryfast", "g": "60", "crf": "23"}
 # model → videos at 240p and at 1080p, rounds
-COUNTS = {"mvit_mini": (96, 32, 3), "mvit_b16": (16, 16, 1), "video_swin_b": (6, 6, 1)}
+COUNTS = {"mvit_mini": (48, 16, 3), "mvit_b16": (8, 8, 1), "video_swin_b": (4, 4, 1)}
 
 
 def make_files(clips: str, folder: Path, size: str, count: int) -> list[str]:
@@ -137,26 +137,28 @@ def measure_way(model: nn.Module, videos: list[str], *, rounds: int, batch: int)
 
 
 def print_way(clips: str, folder: Path, *, models: list[str], batch: int) -> None:
-    """Print clips a second of each way."""
+    """Print what each way costs and reaches.
+
+    Others may use the machine, too: the cores at hand are the most that any way kept busy.
+    """
     print(
-        "| model | files | videos | decoding alone | model alone | whole way | readers beside one "
-        "model | core-seconds allow | whole way ÷ allowed | ÷ the slower one |"
+        "| model | files | videos | decoding alone, core ms a clip | model alone | whole way | "
+        "cores at hand | allowed, clips a second | whole way | share | readers beside one model |"
     )
-    print("|" + " --- |" * 10)
+    print("|" + " --- |" * 11)
     for name in models:
         model, (*counts, rounds) = build(name), COUNTS[name]
         for size, count in zip(SIZES, counts, strict=True):
             videos = make_files(clips, folder, size, count)
             found = measure_way(model, videos, rounds=rounds, batch=batch)
-            alone = min(found["model, threads"][0], found["model, processes"][0])
-            cores = min(found["model, threads"][1], found["model, processes"][1])
-            allowed = max(alone, found["decoding"][0], (found["decoding"][1] + cores) / CORES)
-            whole, slower = found["whole way"][0], max(alone, found["decoding"][0])
-            rates = [1 / s for s in (found["decoding"][0], alone, whole, found["readers"][0])]
-            shown = " | ".join(f"{rate:.3g}" for rate in [*rates, 1 / allowed])
+            parts = found["decoding"][1], min(f[1] for n, f in found.items() if "model" in n)
+            cores = max(spent / wall for wall, spent in found.values())
+            allowed, whole = cores / sum(parts), 1 / found["whole way"][0]
+            spent = " | ".join(f"{1e3 * s:.3g}" for s in (*parts, found["whole way"][1]))
+            rates = f"{allowed:.3g} | {whole:.3g} | {whole / allowed:.2f}"
+            readers = f"{1 / found['readers'][0]:.3g}"
             print(
-                f"| {name} | {size} | {count} | {shown} | {allowed / whole:.2f} | "
-                f"{slower / whole:.2f} |",
+                f"| {name} | {size} | {count} | {spent} | {cores:.2f} | {rates} | {readers} |",
                 flush=True,
             )
 

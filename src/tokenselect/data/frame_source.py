@@ -143,8 +143,9 @@ class FrameSource(AbstractContextManager["FrameSource"]):
                 if not len(read[place]):
                     channels_last = (len(clip), *kept.shape[2:], kept.shape[1])
                     read[place] = kept.new_empty(channels_last).permute(0, 3, 1, 2)
-                for number, frame in zip(own, kept, strict=True):
-                    read[place][[at for at, n in enumerate(clip) if n == number]] = frame
+                for at, number in enumerate(clip):
+                    if number in own:
+                        read[place][at] = kept[own.index(number)]
         return read
 
     def check_numbers(self, numbers: Sequence[int]) -> list[int]:
