@@ -121,10 +121,7 @@ class FoundVideo:
 
 
 def find_videos(
-    words: Sequence[str],
-    *,
-    seconds: float = 4.0,
-    tell: Callable[[str], object] = lambda _: None,
+    words: Sequence[str], *, seconds: float = 4.0, tell: Callable[[str], object] = lambda _: None
 ) -> list[FoundVideo]:
     """Turn what was named into videos, in order.
 

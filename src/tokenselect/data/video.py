@@ -14,7 +14,6 @@ from pathlib import Path
 import av
 import numpy as np
 import torch
-import torch.nn.functional as F
 from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
 from av.video.stream import VideoStream
@@ -226,7 +225,9 @@ def write_video(
         raise ValueError(f"fps must be at least 1/1001, got {fps}")
     stamps = [round(t * CLOCK) for t in times] if times is not None else range(len(frames))
     time_base = Fraction(1, CLOCK) if times is not None else 1 / rate
-    pictures = _pad_to_even(frames).permute(0, 2, 3, 1).contiguous().numpy()  # (t, h, w, 3)
+    rows, columns = (torch.arange(s + s % 2).clamp(max=s - 1) for s in frames.shape[2:])
+    even = frames[:, :, rows][..., columns]
+    pictures = even.permute(0, 2, 3, 1).contiguous().numpy()  # (t, h, w, 3)
     with av.open(os.fspath(path), "w") as container:
         stream = container.add_stream(codec, rate=rate, options=dict(options or {}))
         assert isinstance(stream, VideoStream), f"{codec} is not a video encoder"
@@ -240,11 +241,3 @@ def write_video(
             frame.pts, frame.time_base = stamp, time_base
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
-
-
-def _pad_to_even(frames: Tensor) -> Tensor:
-    height, width = frames.shape[-2:]
-    if height % 2 == 0 and width % 2 == 0:
-        return frames
-    padded = F.pad(frames.float(), (0, width % 2, 0, height % 2), mode="replicate")
-    return padded.to(frames.dtype)

@@ -245,17 +245,14 @@ def on_ray(
     batch: int = 8,
     open_run: OpenRun | None = None,
 ) -> Iterator[Row]:
-    """Classify videos on a cluster, in whatever order they are done.
+    """Classify videos on a cluster, as `on_this_machine` does here.
 
     Args:
-        model: it is sent to the workers.
+        model: it is sent to the workers, each of which reads, batches and answers.
         videos: files that every machine of the cluster sees under the same names.
-        reading: how they are read.
         workers: how many; on a new cluster here they share the machine's threads.
         address: of the cluster, "auto" for the one this machine belongs to, or "local" for a new
             one on this machine.
-        batch: clips of one forward pass.
-        open_run: as in `on_this_machine`; each worker calls it.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     require("ray.data", extra="ray", purpose="--ray")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -172,9 +173,9 @@ def explain(
         source, name = found.open(), found.name
     else:
         source, name = open_frames(video), "frames"
-    options = {"start": start, "seconds": seconds, "repeats": repeats, "tell": be_silent}
+    explain_it = partial(explain_video, models, name=name, start=start, seconds=seconds)
     with closing(source):
-        return explain_video(models, source, name=name, **options)  # type: ignore[arg-type]
+        return explain_it(source, repeats=repeats, tell=be_silent)
 
 
 def explain_video(

@@ -78,18 +78,16 @@ class Watcher:
         self.layers = [Layer("all", count_macs(model, *self.rule.shape).gmacs)]
         self.gmacs_dense = count_macs(with_plan(model, "dense"), *self.rule.shape).gmacs
 
+    def _costs(self, *_: object) -> list[Layer]:
+        return self.layers
+
     def look(self, frames: Tensor, *, fps: float, name: str) -> Look:
         """Answer the newest (t, 3, h, w) uint8 frames, as many as a clip spans."""
         start = time.perf_counter()
         first = max(0, len(frames) - span_of(self.rule, fps))
         source = FramesInMemory(frames[first:], fps=fps, name=name)
         explanation = explain_video(
-            [self.model],
-            source,
-            name=name,
-            repeats=0,
-            count=lambda model, grids, shape: self.layers,
-            tell=be_silent,
+            [self.model], source, name=name, repeats=0, count=self._costs, tell=be_silent
         )
         return Look(explanation, time.perf_counter() - start, self.gmacs_dense, first)
 
