@@ -43,3 +43,16 @@ def test_every_step_of_a_walk_is_called_from_a_row_above():
                 assert re.search(rf"(def|class) {name}\b", text), f"{file} has no {name}"
                 assert not above or re.search(rf"\b{name}\b", above), f"nothing calls {name}"
             above += text
+
+
+def test_the_house_names_files_that_are_there():
+    tree = re.search(r"```text\nsrc/tokenselect/\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)[1]
+    source = PAGE.parents[1] / "src" / "tokenselect"
+    listed = [line[2:] for line in tree.splitlines() if not line.startswith("   ")]
+    folders = {word for line in listed for word in re.findall(r"(\w+)/", line)}
+    assert folders == {path.parent.name for path in source.glob("*/__init__.py")}
+    for line in re.split(r"\n  (?=\w)", tree):
+        folder, named = source / line.split("/")[0].strip(), re.findall(r"\b[a-z_]+\b", line)
+        if folder.name in ("ops", "training", "data", "comparison", "weights"):  # named one by one
+            files = {path.stem for path in folder.glob("[a-z]*.py")}
+            assert files <= set(named), files - set(named)
