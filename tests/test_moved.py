@@ -1,9 +1,12 @@
-"""Imports that 0.1 documented and that moved say where to."""
+"""Imports that 0.1 documented and that moved say where to; its commands take what they took."""
 
 import importlib
 import re
 
 import pytest
+
+from tokenselect.cli.main import COMMANDS
+from tokenselect.cli.options import build_parser
 
 MOVED = {
     "tokenselect.bulk": ["classify_videos", "on_this_machine", "on_ray"],
@@ -32,3 +35,28 @@ def test_the_places_they_name_exist():
         text = str(raised.value).partition("moved: ")[2]
         for name, place in re.findall(r"(\w+) (?:is |are )?in (tokenselect[\w.]*\w)", text):
             assert hasattr(importlib.import_module(place), name), (module, name, place)
+
+
+OPTIONS = {
+    "predict": "videos model checkpoint weights plan method class_names "
+    "views window step seconds top repeats device json",
+    "visualize": "video out model checkpoint weights plan "
+    "method class_names start seconds width repeats device",
+    "data check": "dataset root annotation_format class_names table min_frames workers quick json",
+    "evaluate": "checkpoint dataset views plan method root where batch_size workers device output",
+    "compare": "dataset model plans methods variants cells seeds recipe "
+    "dense epochs out workers threads views train_free share_dense repeats",
+    "calibrate": "model checkpoint target_ms target_gmacs results "
+    "sites count repeats size device json",
+    "profile": "model plan frames size views repeats json",
+    "classify": "videos out model checkpoint weights plan "
+    "method class_names views workers ray device",
+    "export": "checkpoint format out weights plan method videos tolerance repeats json",
+    "serve": "checkpoint model weights class_names host port max_mb max_seconds device open",
+}
+
+
+@pytest.mark.parametrize("command", OPTIONS)
+def test_a_command_still_takes_every_option_of_0_1(command):
+    parser = build_parser(COMMANDS[command].load(), prog=command)
+    assert {action.dest for action in parser._actions} >= set(OPTIONS[command].split())
