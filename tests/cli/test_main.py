@@ -1,13 +1,18 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
 
 import tokenselect
 from tokenselect.cli.main import COMMANDS, main
 from tokenselect.cli.options import spell_flags
+from tokenselect.data import write_video
 from tokenselect.extras import MissingExtraError, require
 from tokenselect.inference import memory
+
+BUNDLED = Path(tokenselect.__file__).parent / "assets" / "synthetic_mvit_mini.safetensors"
 
 
 @pytest.mark.parametrize(("given", "kept"), [(None, [True]), (["profile", "--help"], [])])
@@ -61,12 +66,34 @@ def test_an_unknown_command_ends_with_a_hint(capsys):
     assert "did you mean 'predict'?" in capsys.readouterr().err
 
 
-def test_a_missing_extra_ends_in_one_sentence(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
+@pytest.mark.parametrize(
+    ("words", "module", "extra"),
+    [
+        (["serve"], "uvicorn", "serve"),
+        (["classify", "clip.mp4", "--out", "rows.parquet"], "pyarrow", "parquet"),
+        (["classify", "clip.mp4", "--out", "rows.csv", "--ray", "local"], "ray", "ray"),
+        (["predict", "sample:3", "--runtime", "onnxruntime"], "onnxscript", "onnx"),
+        (["predict", "sample:3", "--runtime", "openvino"], "openvino", "openvino"),
+    ],
+    ids=lambda value: " ".join(value[::2]) if isinstance(value, list) else value,
+)
+@pytest.mark.slow
+def test_a_missing_extra_ends_in_one_sentence(words, module, extra, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    write_video("clip.mp4", torch.zeros(4, 3, 32, 32, dtype=torch.uint8))
+    if words[0] == "classify":
+        words = [*words, "--checkpoint", str(BUNDLED)]
+    for name in [name for name in sys.modules if name.partition(".")[0] == module]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SystemExit) as ended:
-        main(["serve"])
+        main(words)
     assert ended.value.code == 2
-    assert "pip install 'tokenselect[serve]'" in capsys.readouterr().err
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert told.startswith("tokenselect: ") and told.endswith(f"pip install 'tokenselect[{extra}]'")
+
+
+def test_the_sentence_names_the_package():
     with pytest.raises(MissingExtraError, match=r"an x needs no_such_package: pip install"):
         require("no_such_package", extra="x", purpose="an x")
 
