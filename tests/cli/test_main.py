@@ -107,6 +107,12 @@ def test_a_mistake_of_ours_is_not_hidden(monkeypatch):
         main(["profile", "mvit_mini"])
 
 
+def test_evaluate_refuses_a_missing_folder_before_any_work(capsys):
+    with pytest.raises(SystemExit):
+        main(["evaluate", "no_such_run", "test", "--predictions", "gone/rows.csv"])
+    assert "the folder of gone/rows.csv does not exist" in capsys.readouterr().err
+
+
 def test_every_public_name_is_there():
     assert all(getattr(tokenselect, name) is not None for name in tokenselect.__all__)
     assert set(tokenselect._HOME_OF) <= set(tokenselect.__all__)

@@ -17,6 +17,7 @@ from tests.weights.models import scramble
 from tokenselect.checkpoints import info_of, load_model, save_model, weights_digest
 from tokenselect.cli.main import main
 from tokenselect.data import open_video, write_video
+from tokenselect.data.sources import open_sample, sample_label
 from tokenselect.inference.bulk import (
     answer_batches,
     on_ray,
@@ -80,6 +81,18 @@ def test_every_video_gets_a_row_and_a_broken_one_its_error(checkpoint, clips, tm
     assert all(row["label"] in NAMES and sorted(row["labels"]) == sorted(NAMES) for row in whole)
     assert all(abs(sum(row["probabilities"]) - 1) < 1e-4 for row in whole)
     assert not (tmp_path / "a.parquet.part").exists()
+
+
+def test_the_small_model_of_the_package_classifies_its_own_clips_only(tmp_path):
+    model = load_model()
+    film = torch.randint(0, 256, (40, 3, 32, 32), dtype=torch.uint8)
+    write_video(tmp_path / "film.mp4", film, fps=10)  # three windows, one row
+    write_video(tmp_path / "own.mp4", open_sample(3).frames, fps=8, options={"crf": "18"})
+    videos = [str(tmp_path / name) for name in ("film.mp4", "own.mp4")]
+    windows = Reading.of(model, 1, 1, 2.0)
+    refused, answered = on_this_machine(model, videos, reading=windows, workers=0)
+    assert "is no synthetic action" in str(refused.error) and refused.label is None
+    assert answered.label == sample_label(3)
 
 
 def test_workers_and_this_process_give_the_same_answers(checkpoint, clips):

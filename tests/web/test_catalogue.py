@@ -23,7 +23,7 @@ def test_a_checkpoint_offers_its_own_sites_and_a_dense_one_a_method_without_trai
         model = create_model("mvit_mini", plan=plan, num_classes=3, frames=8, size=32)
         save_model(model, tmp_path / name, class_names=["a", "b", "c"])
     paths = [str(tmp_path / "mine"), str(tmp_path / "dense")]
-    catalogue = Catalogue(list_offers(checkpoints=paths))
+    catalogue = Catalogue(list_offers(checkpoint=",".join(paths)))
     mine, dense = (catalogue.open(key) for key in list(catalogue.offers)[:2])
     assert (own_sites(mine), own_plan(mine), own_method(mine)) == (
         ["S4", "T0"],
@@ -39,13 +39,13 @@ def test_only_what_was_offered_can_be_opened(tmp_path):
     with pytest.raises(Missing, match="no model '/etc/passwd'; there are small, "):
         Catalogue(list_offers()).open("/etc/passwd")
     with pytest.raises(FileNotFoundError, match=r"gone\.safetensors does not exist"):
-        list_offers(checkpoints=[str(tmp_path / "gone.safetensors")])
+        list_offers(checkpoint=str(tmp_path / "gone.safetensors"))
 
 
 def test_what_was_asked_for_comes_first(tmp_path):
     path = tmp_path / "mine.safetensors"
     path.touch()
-    offers = list_offers(checkpoints=[str(path)], model="mvit_b16", weights="kinetics400")
+    offers = list_offers(checkpoint=str(path), model="mvit_b16", weights="kinetics400")
     assert [offer.title for offer in offers.values()][:3] == [
         "mine.safetensors",
         "mvit_b16, kinetics400",

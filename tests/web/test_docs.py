@@ -1,6 +1,5 @@
 """What docs/serve.md says is so: options, routes, limits."""
 
-import inspect
 import re
 import shlex
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tokenselect.cli.main import COMMANDS
+from tokenselect.cli.options import build_parser
 from tokenselect.web.guard import Limits
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -15,8 +15,8 @@ PAGE = (DOCS / "serve.md").read_text()
 
 
 def test_every_option_it_names_exists():
-    parameters = inspect.signature(COMMANDS["serve"].load()).parameters
-    known = {f"--{name.replace('_', '-')}" for name in parameters}
+    parser = build_parser(COMMANDS["serve"].load(), prog="serve")
+    known = {name.replace("_", "-") for action in parser._actions for name in action.option_strings}
     lines = re.findall(r"^tokenselect serve.*", PAGE, re.MULTILINE)
     words = {word for line in lines for word in shlex.split(line, comments=True)}
     assert lines and {word for word in words if word.startswith("--")} <= known

@@ -5,11 +5,10 @@ from dataclasses import asdict
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from tokenselect.checkpoints import info_of, load_model
 from tokenselect.cli.options import best_device, choose_source
-from tokenselect.cli.terminal import print_json, telling
+from tokenselect.cli.terminal import make_table, print_json, telling
 from tokenselect.inference.calibrate import (
     Calibration,
     Proposal,
@@ -94,10 +93,7 @@ def print_table(
 ) -> None:
     """Print the proposals, the dense model below them, and a line to paste."""
     console = Console()
-    columns = ["plan", "GMACs", "ms", "tokens kept", "expected top-1"]
-    table = Table(*columns, title=name, title_justify="left")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    table = make_table("plan", "GMACs", "ms", "tokens kept", "expected top-1", title=name)
     for proposal in found.proposals:
         table.add_row(*figures_of(proposal))
     table.add_section()

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from tokenselect.checkpoints import info_of, method_of, plan_of, weights_digest
 from tokenselect.cli.options import TORCH, ModelOptions, RuntimeOptions
-from tokenselect.cli.terminal import counting
+from tokenselect.cli.terminal import counting, telling
 from tokenselect.data import parse_views
 from tokenselect.data.frame_folder import walk_videos
 from tokenselect.data.labels import read_text_lines
@@ -53,7 +52,8 @@ def classify(
     if batch < 1 or workers < 0:
         raise ValueError(f"batch must be ≥ 1 and workers ≥ 0, got {batch} and {workers}")
     files = list_files(videos)
-    loaded = options.load(videos, **({"device": "cpu"} if ray else {}))
+    with telling("loading the model"):
+        loaded = options.load(videos, **({"device": "cpu"} if ray else {}))
     reading = Reading.of(loaded, clips, crops, window, step)
     how: dict[str, Any] = {"reading": reading, "batch": batch}
     if engine.runtime != "torch":
@@ -67,7 +67,16 @@ def classify(
             files,
             Path(out),
             answer,
-            settings=answer_settings(loaded, views=views, window=window, step=step),
+            settings={  # what the answers depend on
+                "model": info_of(loaded).name,
+                "weights": weights_digest(loaded),
+                "classes": info_of(loaded).class_names,
+                "plan": str(plan_of(loaded)),
+                "method": method_of(loaded),
+                "views": views,
+                "window": window,
+                "step": step,
+            },
             on_row=lambda done, of: advance(1, of),
         )
     done = summary.total - summary.skipped
@@ -97,19 +106,3 @@ def list_files(words: list[str]) -> list[str]:
                 raise FileNotFoundError(f"no file matches {word}")
             found += matches
     return found
-
-
-def answer_settings(
-    model: nn.Module, *, views: str, window: float, step: float | None
-) -> dict[str, object]:
-    """Say what the answers depend on."""
-    return {
-        "model": info_of(model).name,
-        "weights": weights_digest(model),
-        "classes": info_of(model).class_names,
-        "plan": str(plan_of(model)),
-        "method": method_of(model),
-        "views": views,
-        "window": window,
-        "step": step,
-    }

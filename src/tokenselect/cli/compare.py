@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from tokenselect.cli.terminal import counting
+from tokenselect.cli.terminal import counting, make_table
 from tokenselect.comparison.compare import ComparisonResult, run_comparison
 from tokenselect.comparison.lines import (
     Line,
@@ -161,13 +160,9 @@ def tell_trial(trial: Trial, error: str | None, *, advance: Callable[..., None])
 
 def show_comparison(found: ComparisonResult, *, title: str) -> None:
     """Print the table, the warnings and where everything is."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=140)  # a file has room
-    table = Table(title=title)
+    console = Console(width=None if sys.stdout.isatty() else 140)  # a file has room
     columns = column_names(found.rows)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number < 2 else "right")
+    table = make_table(*columns, title=title, texts=2)
     before = None
     for row in found.rows:
         if before not in (None, row.plan):

@@ -5,12 +5,11 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Column, Table
+from rich.table import Table
 
-from tokenselect.cli.terminal import counting, print_json
+from tokenselect.cli.terminal import counting, make_table, print_json
 from tokenselect.data.annotations import TableLayout, read_annotations
 from tokenselect.data.check import (
-    CheckedVideo,
     Problem,
     check_videos,
     count_kinds,
@@ -22,7 +21,7 @@ from tokenselect.data.check import (
 )
 from tokenselect.data.frame_folder import walk_videos
 from tokenselect.data.frame_source import escape_unprintable
-from tokenselect.data.labels import SampleList, shorten
+from tokenselect.data.labels import shorten
 from tokenselect.data.split import PART_WORDS, find_parts
 from tokenselect.training.data import read_part
 from tokenselect.training.recipe import read_recipe
@@ -82,7 +81,15 @@ def check(
         }
         folders = [path for path in paths.values() if path.is_dir()]
     short_side = cache_short_side or 96
-    videos = check_with_progress(parts, min_frames=min_frames or 16, quick=quick, workers=workers)
+    total = len({sample.path for part in parts.values() for sample in part.samples})
+    with counting("reading videos", total) as advance:
+        videos = check_videos(
+            parts,
+            min_frames=min_frames or 16,
+            decodes_all=not quick,
+            workers=workers,
+            on_done=advance,
+        )
     problems = [problem for video in videos for problem in video.problems]
     problems += find_duplicates(videos) + find_unknown_classes(parts)
     if folders:
@@ -102,21 +109,6 @@ def check(
         raise SystemExit(1)
 
 
-def check_with_progress(
-    parts: dict[str, SampleList], *, min_frames: int, quick: bool, workers: int | None
-) -> list[CheckedVideo]:
-    """Read all videos behind a progress bar on the error stream."""
-    total = len({sample.path for part in parts.values() for sample in part.samples})
-    with counting("reading videos", total) as advance:
-        return check_videos(
-            parts,
-            min_frames=min_frames,
-            decodes_all=not quick,
-            workers=workers,
-            on_done=advance,
-        )
-
-
 def show_report(dataset: str, report: dict[str, Any], problems: list[Problem]) -> None:
     """Print the figures, then the problems."""
     console = Console()
@@ -124,7 +116,9 @@ def show_report(dataset: str, report: dict[str, Any], problems: list[Problem]) -
     figures.add_row("videos", f"{report['videos']:,}")
     figures.add_row("classes", f"{report['classes']:,}")
     for part, found in report["parts"].items():
-        figures.add_row(part, describe_part(found))
+        counts = [count for count in found["classes"].values() if count]
+        spread = f", with {min(counts)} to {max(counts)} videos each" if counts else ""
+        figures.add_row(part, f"{found['videos']:,} videos of {len(counts)} classes{spread}")
     if report["frames"]:
         figures.add_row("frames", "{min} to {max}, median {median:g}".format(**report["frames"]))
         figures.add_row("frames per second", shorten([f"{fps:g}" for fps in report["fps"]]))
@@ -137,18 +131,9 @@ def show_report(dataset: str, report: dict[str, Any], problems: list[Problem]) -
     for note in report["notes"]:
         console.print(f"note: {escape(note)}", soft_wrap=True)
     if problems:
-        details = Table("problem", Column("video", overflow="fold"), "what", title="problems")
+        details = make_table("video", "problem", "what", title="problems", texts=3)
         for problem in problems[:SHOWN]:
-            details.add_row(
-                *(escape(escape_unprintable(text)) for text in (problem[1], problem[0], problem[2]))
-            )
+            details.add_row(*(escape(escape_unprintable(text)) for text in problem))
         console.print(details)
     if len(problems) > SHOWN:
         console.print(f"… and {len(problems) - SHOWN} more; --json lists them all")
-
-
-def describe_part(found: dict[str, Any]) -> str:
-    """Say how many videos and classes a part has, and how the classes differ in size."""
-    counts = [count for count in found["classes"].values() if count]
-    spread = f", with {min(counts)} to {max(counts)} videos each" if counts else ""
-    return f"{found['videos']:,} videos of {len(counts)} classes{spread}"

@@ -3,26 +3,24 @@
 import csv
 import json
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 
 from tokenselect.checkpoints import info_of, plan_of
 from tokenselect.cli.options import TORCH, ClipOptions, RuntimeOptions
-from tokenselect.cli.terminal import counting
+from tokenselect.cli.terminal import check_folder, counting, make_table
 from tokenselect.data import VideoDataset, parse_views
 from tokenselect.data.clips import SeenFrames
 from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.inference.bulk import answer_batches, read_and_answer, read_batches
 from tokenselect.inference.predict import lean_rule
 from tokenselect.insertion import selectors_of
-from tokenselect.measure.accuracy import Accuracy, AccuracyCounter, Runner
+from tokenselect.measure.accuracy import AccuracyCounter, Runner
 from tokenselect.measure.cost import count_macs
 from tokenselect.measure.recall import measure_recall
 from tokenselect.training.build import recipe_of
@@ -60,6 +58,7 @@ def evaluate(
         predictions: CSV file for the answer to each video.
         confusion: picture (.png) of how often each class was taken for which.
     """
+    check_folder(output, predictions, confusion)
     model = options.load(checkpoint, plan=plan, method=method)
     clips = options.find(model, dataset, views=views)
     run = engine.pick(model, batch=batch_size)(model)
@@ -108,8 +107,9 @@ def measure(
     read = partial(read_batches, dataset=clips.dataset, collate=clips.collate, batch=batch_size)
     answer = partial(answer_batches, run=run, device=next(model.parameters()).device)
     numbers, is_torch = range(-(-len(clips) // batch_size)), run is model
-    answers, start = [], time.perf_counter()
     with counting("testing", len(clips)) as advance:
+        gmacs = count_macs(model, 1, 3, data.frames, data.size, data.size).gmacs
+        answers, start = [], time.perf_counter()
         for answered in read_and_answer(
             numbers, read, answer, model=model, workers=workers, is_torch=is_torch
         ):
@@ -121,13 +121,15 @@ def measure(
     counter = AccuracyCounter(len(info.id2label))
     counter.add(scores, labels)
     accuracy = counter.result()
+    shares = [None if share != share else share for share in accuracy.per_class.tolist()]
     num_views = parse_views(views)[0] * parse_views(views)[1]
-    gmacs = count_macs(model, 1, 3, data.frames, data.size, data.size).gmacs
     results = {
         "model": info.name,
         "plan": str(plan_of(model)),
         "views": views,
-        **accuracy_values(accuracy, info.class_names),
+        **{name: getattr(accuracy, name) for name in ("top1", "top5", "mean_class", "num_videos")},
+        "per_class": dict(zip(info.class_names, shares, strict=True)),
+        "confusion": accuracy.confusion.tolist(),
         "gmacs_per_view": gmacs,
         "gmacs_per_video": gmacs * num_views,
         "seconds_per_video": seconds / len(clips),
@@ -138,26 +140,10 @@ def measure(
     return results, scores, labels
 
 
-def accuracy_values(accuracy: Accuracy, class_names: Sequence[str]) -> dict[str, Any]:
-    """Give an accuracy as plain values; a class without videos has None."""
-    shares = [None if share != share else share for share in accuracy.per_class.tolist()]
-    return {
-        "top1": accuracy.top1,
-        "top5": accuracy.top5,
-        "mean_class": accuracy.mean_class,
-        "num_videos": accuracy.num_videos,
-        "per_class": dict(zip(class_names, shares, strict=True)),
-        "confusion": accuracy.confusion.tolist(),
-    }
-
-
 def print_results(results: dict[str, Any]) -> None:
     """Print the results, the classes from the worst on."""
-    console = Console()
     print(f"{results['model']}, plan {results['plan']}, {results['views']} views")
-    table = Table()
-    table.add_column("figure")
-    table.add_column("value", justify="right")
+    table = make_table("figure", "value")
     for name in ("top1", "top5", "mean_class"):
         table.add_row(name, f"{results[name]:.2%}")
     for name in ("num_videos", "replaced_videos"):
@@ -166,7 +152,7 @@ def print_results(results: dict[str, Any]) -> None:
         table.add_row(name, f"{results[name]:.4g}")
     for site, share in results.get("recall", {}).items():
         table.add_row(f"recall at {site}", f"{share:.2%}")
-    console.print(table)
+    Console().print(table)
     worst = sorted(
         (share, name) for name, share in results["per_class"].items() if share is not None
     )

@@ -3,10 +3,9 @@
 from dataclasses import asdict
 
 from rich.console import Console
-from rich.table import Table
 
 from tokenselect.cli.options import ClipOptions
-from tokenselect.cli.terminal import counting, print_json
+from tokenselect.cli.terminal import counting, make_table, print_json
 from tokenselect.measure.headroom import Headroom, measure_headroom
 from tokenselect.training.data import single_views
 
@@ -44,11 +43,10 @@ def headroom(
         raise ValueError(f"give either keep or plan, got keep={keep} and plan={plan!r}")
     model = options.load(checkpoint, plan="dense")
     clips = options.find(model, dataset)
-    loader = clips.batches(batch_size, workers=options.workers)
     with counting("trying choices", len(clips)) as advance:
         found = measure_headroom(
             model,
-            single_views(loader),
+            single_views(clips.batches(batch_size, workers=options.workers)),
             plan=plan or f"T0={keep}",
             choices=choices,
             seed=seed,
@@ -63,7 +61,7 @@ def headroom(
 def print_headroom(found: Headroom) -> None:
     """Print a table and the advice."""
     title = f"{found.site}: {found.num_choices} choices, {found.num_clips} clips, dense weights"
-    table = Table("kept", "top-1 %", "over uniform, 95 % interval", title=title)
+    table = make_table("kept", "top-1 %", "over uniform, 95 % interval", title=title)
     table.add_row("everything", f"{100 * found.dense:.1f}", "")
     table.add_row("uniform", f"{100 * found.uniform:.1f}", "")
     table.add_row("average over all choices", f"{100 * found.random:.1f}", "")

@@ -6,57 +6,18 @@ import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 from statistics import median
 
+from tokenselect.cli.terminal import telling
 from tokenselect.data import Sample, SampleList, VideoError, open_video, read_annotations
 from tokenselect.data.frame_source import escape_unprintable
 from tokenselect.data.split import PART_WORDS, UNDIVIDED, find_parts, propose_split
 
 LOOKED_AT = 20  # videos that are opened to see how long they are
 LONG = 10.0  # seconds; of a longer video a clip shows a stretch, not the whole
-
-TEMPLATE = """\
-# {summary}
-#
-#   tokenselect data check {file}
-#   tokenselect train {file}
-#   tokenselect evaluate {run} test
-#   tokenselect predict {example} --checkpoint {run}
-#
-# This trains a dense model. To keep half of the frames, evenly spaced, add to the last two commands
-# --plan T0_0.5 --method uniform. To let the model choose them:
-#   tokenselect teach {run} train --plan T0_0.5 --out {taught}
-# Change any line, or give it on the command line: tokenselect train {file} --schedule.epochs 60
-name: {name}
-data:
-  source: videos
-  root: {root}
-{parts}
-  frames: 16
-  stride: {stride}
-  size: 64  # pixels; 96 or 112 see more and take longer
-  workers: 2
-  cache: runs/cache  # decoded frames; safe to delete
-  cache_short_side: 80
-model: {{name: mvit_mini, plan: dense}}
-augmentation:  # mild, for small sets
-  scale: [0.5, 1.0]
-  ratio: [0.8, 1.25]
-  flip: 0  # 0.5 mirrors clips: only where left and right mean the same
-  jitter: 0.3
-  rand_augment_ops: 0
-  erasing: 0
-  mixup: 0
-  cutmix: 0
-  repeats: 1
-schedule:
-  epochs: {epochs}
-  warmup_epochs: {warmup}
-  batch_size: {batch_size}
-  lr: 8e-4
-  backbone_factor: 1  # train all weights, from scratch
-"""
+TEMPLATE = "assets/folder_recipe.yaml"  # in the package
 
 
 @dataclass(frozen=True)
@@ -83,7 +44,8 @@ def init(dataset: str, out: str | None = None, epochs: int = 30, force: bool = F
         epochs: passes over the training videos.
         force: write over a recipe that is there.
     """
-    proposal = look_at(Path(dataset))
+    with telling(f"looking at {dataset}"):
+        proposal = look_at(Path(dataset))
     path = Path(out or f"{Path(dataset).resolve().stem or 'videos'}.yaml")
     lists = None if proposal.sources else path.with_suffix(".csv")
     for file in filter(None, (path, lists)):
@@ -91,7 +53,8 @@ def init(dataset: str, out: str | None = None, epochs: int = 30, force: bool = F
             raise FileExistsError(f"{file} already exists: give --force, or another --out")
     if lists is not None:
         write_split(proposal, lists)
-    text = write_text(proposal, path, lists, epochs=epochs)
+    with telling("opening some videos"):
+        text = write_text(proposal, path, lists, epochs=epochs)
     path.write_text(text, encoding="utf-8")
     print(f"wrote {path}" + (f" and {lists}, the list of the split" if lists else ""))
     print("\n".join(line[2:] for line in text.split("\n#\n# This")[0].split("\n")))
@@ -151,7 +114,8 @@ def write_text(proposal: SplitProposal, path: Path, lists: Path | None, *, epoch
     train, test = proposal.parts["train"], proposal.parts["test"]
     name = path.stem
     example = (test.samples or train.samples)[0].path
-    return TEMPLATE.format(
+    template = (resources.files("tokenselect") / TEMPLATE).read_text(encoding="utf-8")
+    return template.format(
         summary=summarize_split(proposal),
         file=shlex.quote(str(path)),
         taught=shlex.quote(f"runs/{name}_T0_0.5"),

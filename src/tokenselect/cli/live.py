@@ -58,8 +58,9 @@ def live(
     if look is not None and not json:
         seconds = time.monotonic() - start
         print(
-            f"{count} clips in {seconds:.1f} s ({count / seconds:.1f} a second), {look.plan.plan} "
-            f"saves {look.saved:.0%} of the multiply-adds; {write_skipped(stream)}"
+            f"{count} clips in {seconds:.1f} s ({count / seconds:.1f} per second), "
+            f"{look.plan.plan} saves {look.saved:.0%} of the multiply-adds; "
+            f"{stream.skipped} of {stream.arrived} frames skipped"
         )
 
 
@@ -71,11 +72,7 @@ def write_lines(look: Look, stream: Stream, *, rate: float, top: int) -> list[st
     return [
         *(f"{names[number]} {probability:.1%}" for number, probability in look.plan.top(top)),
         f"{frames} {share:.0%} of each kept frame",
-        f"{rate:.1f} clips/s, {look.plan.plan} saves {look.saved:.0%}, {write_skipped(stream)}",
+        f"{rate:.1f} clips/s, {look.plan.plan} saves {look.saved:.0%}, "
+        f"{stream.skipped} of {stream.arrived} frames skipped",
         *look.explanation.notes,
     ]
-
-
-def write_skipped(stream: Stream) -> str:
-    """Say how many frames no clip has shown."""
-    return f"{stream.skipped} of {stream.arrived} frames skipped"

@@ -74,14 +74,16 @@ def dispatch(words: list[str], *, is_own_process: bool) -> None:
     name = next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
     if name is None:
         return list_commands(words)
-    function, rest = COMMANDS[name].load(), words[len(name.split()) :]
+    from tokenselect.cli.terminal import telling
+
+    with telling("starting"):  # torch takes some seconds
+        function, rest = COMMANDS[name].load(), words[len(name.split()) :]
+        from tokenselect.cli.options import call
     if is_own_process:  # it may keep its memory from clip to clip, and needs no lines of code
         warnings.formatwarning = lambda message, *_, **__: f"Note: {message}\n"
         import_module("tokenselect.inference.memory").keep_freed_memory()
     if name == "train":  # a recipe's file first, then its keys as options
         return function(rest)
-    from tokenselect.cli.options import call
-
     call(function, rest, prog=f"tokenselect {name}")
 
 

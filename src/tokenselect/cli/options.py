@@ -16,6 +16,7 @@ from jsonargparse import ArgumentParser
 from torch import nn
 
 from tokenselect.checkpoints import info_of, load_model
+from tokenselect.cli.terminal import telling
 from tokenselect.data.sources import SAMPLE_NAME
 from tokenselect.threads import set_threads
 from tokenselect.weights import fetch_public, public_weights
@@ -90,7 +91,9 @@ class ClipOptions:
 
     def load(self, checkpoint: str, **options: str | None) -> nn.Module:
         """Load a checkpoint; `options` are those of `load_model`."""
-        return load_model(checkpoint, device=self.device or best_device(), **options)  # type: ignore[arg-type]
+        device = self.device or best_device()
+        with telling("loading the model"):
+            return load_model(checkpoint, device=device, **options)  # type: ignore[arg-type]
 
     def find(self, model: nn.Module, dataset: str, *, views: str = "1x1") -> ClipSet:
         """Find the clips that a name or a path stands for, cut and labelled as in training."""
@@ -222,14 +225,17 @@ def option_groups(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def spell_flags(function: Callable[..., Any], words: list[str]) -> list[str]:
-    """Write `--json` as `--json=true`, hyphens in options as underscores, and a list as JSON."""
+    """Write `--json` as `--json=true`, `--target-ms=80` as it is called, and a list as JSON."""
     parameters = list(inspect.signature(function).parameters.values())
     flags = {f"--{p.name}" for p in parameters if p.annotation in (bool, "bool")}
-    names = [p.name for p in parameters]
-    names += [item.name for options in option_groups(function).values() for item in fields(options)]
+    groups = option_groups(function).values()
+    names = [p.name for p in parameters] + [x.name for group in groups for x in fields(group)]
     hyphens = {f"--{name.replace('_', '-')}": f"--{name}" for name in names}
-    words = [respell(word, hyphens) for word in words]
-    spelled = [f"{word}=true" if word in flags else word for word in words]
+    spelled = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        word = hyphens.get(name, name) + equals + value
+        spelled.append(f"{word}=true" if word in flags else word)
     return join_words(spelled) if takes_list(function) else spelled
 
 
@@ -237,12 +243,6 @@ def takes_list(function: Callable[..., Any]) -> bool:
     """Tell whether a command's first words are a list."""
     first = next(iter(inspect.signature(function).parameters.values()))
     return first.annotation in (list[str], "list[str]")
-
-
-def respell(word: str, names: dict[str, str]) -> str:
-    """Write `--target-ms` and `--target-ms=80` as the option is called."""
-    name, equals, value = word.partition("=")
-    return names.get(name, name) + equals + value
 
 
 def join_words(arguments: list[str]) -> list[str]:

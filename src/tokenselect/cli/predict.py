@@ -12,7 +12,7 @@ from torch import nn
 
 from tokenselect.checkpoints import info_of, method_of, plan_of, remarks_of
 from tokenselect.cli.options import TORCH, ModelOptions, RuntimeOptions
-from tokenselect.cli.terminal import print_json, telling
+from tokenselect.cli.terminal import make_table, print_json, print_notes, telling
 from tokenselect.data import parse_views
 from tokenselect.data.sources import find_videos
 from tokenselect.inference.bulk import TOP
@@ -126,8 +126,7 @@ def print_tables(
         clips, crops = parse_views(views)
         console.print(whole_table(id2label, answers, gmacs=clips * crops * costs.gmacs))
     console.print(cost_table(model, costs, views=views))
-    for note in remarks_of(model):
-        console.print(f"[yellow]Note:[/] {escape(note)}")
+    print_notes(remarks_of(model))
 
 
 def print_answer(
@@ -140,21 +139,18 @@ def print_answer(
         return
     truth = f" (shows {escape(answer.video.label)})" if answer.video.label else ""
     console.print(f"[bold]{name}[/]{truth}", soft_wrap=True)
-    table = Table("label", "probability", "")
-    table.columns[1].justify = "right"
+    table = Table("label", Column("probability", justify="right"), "")
     for number, probability in answer.timeline.whole.top(top):
         bar = "█" * round(30 * probability)
         table.add_row(escape(id2label[number]), f"{probability:.1%}", f"[cyan]{bar}[/]")
     console.print(table)
     if len(answer.timeline.moments) == 1:
         return
-    line = Table("from", "to", "label", "probability", title="time line", title_justify="left")
-    for column in (0, 1, 3):
-        line.columns[column].justify = "right"
+    line = make_table("label", "from", "to", "probability", title="time line")
     for stretch in answer.timeline.stretches():
         ((number, probability),) = stretch.top(1)
-        label = escape(id2label[number])
-        line.add_row(clock(stretch.start), clock(stretch.end), label, f"{probability:.1%}")
+        start, end = clock(stretch.start), clock(stretch.end)
+        line.add_row(escape(id2label[number]), start, end, f"{probability:.1%}")
     console.print(line)
 
 
@@ -190,9 +186,7 @@ def print_list(
 
 def whole_table(id2label: Mapping[int, str], answers: list[Answer], *, gmacs: float) -> Table:
     """Set videos read in windows, of `gmacs` each, beside the same ones read as one clip."""
-    table = Table("video", "read as", "label", "probability", "GMACs")
-    for column in table.columns[3:]:
-        column.justify = "right"
+    table = make_table("video", "read as", "label", "probability", "GMACs", texts=3)
     for answer in answers:
         if answer.whole is None or answer.timeline is None:
             continue
@@ -218,9 +212,7 @@ def cost_table(model: nn.Module, costs: Costs, *, views: str) -> Table:
     height, width = info.clip_rule.size
     title = f"{info.name}, {info.clip_rule.frames}×{height}×{width}, {views} views"
     columns = ["", f"plan {plan}", "dense", "saved"] if plan else ["", "dense"]
-    table = Table(*columns, title=title, title_justify="left")
-    for column in table.columns[1:]:
-        column.justify = "right"
+    table = make_table(*columns, title=title)
     gmacs = [f"{count * costs.gmacs:.4g}", f"{count * costs.gmacs_dense:.4g}"]
     rows = [("GMACs", *gmacs, f"{1 - costs.gmacs / costs.gmacs_dense:.0%}")]
     selected, dense = costs.milliseconds, costs.milliseconds_dense

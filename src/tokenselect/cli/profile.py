@@ -5,12 +5,11 @@ from types import SimpleNamespace
 
 import torch
 from rich.console import Console
-from rich.table import Table
 from torch import nn
 
 from tokenselect.checkpoints import info_of, load_model, plan_of, with_plan
 from tokenselect.cli.options import TORCH, RuntimeOptions, best_device
-from tokenselect.cli.terminal import print_json, telling
+from tokenselect.cli.terminal import make_table, print_json, telling
 from tokenselect.data import parse_views
 from tokenselect.insertion import watch_grids
 from tokenselect.measure.cost import NOISY, Timing, are_told_apart, count_macs, time_forwards
@@ -103,9 +102,8 @@ def count(
 def print_costs(costs: SimpleNamespace) -> None:
     """Print the costs and the tokens before each block."""
     console, (height, width) = Console(), costs.size
-    table = Table("", title=f"{costs.model}  {costs.plan}  {costs.frames}×{height}×{width}")
-    for column in ("selected", "dense"):
-        table.add_column(column, justify="right")
+    title = f"{costs.model}  {costs.plan}  {costs.frames}×{height}×{width}"
+    table = make_table("", "selected", "dense", title=title)
     table.add_row("parameters", f"{costs.params:,}", f"{costs.params - costs.selector_params:,}")
     table.add_row("GMACs per view", f"{costs.gmacs:.2f}", f"{costs.gmacs_dense:.2f}")
     dense_total = costs.gmacs_dense * costs.gmacs_total / costs.gmacs
@@ -118,7 +116,8 @@ def print_costs(costs: SimpleNamespace) -> None:
         if costs.plan != "dense" and not are_told_apart(selected, dense):
             table.caption = NOISY
     console.print(table)
-    blocks = Table("block", "frames × rows × columns", "tokens", title="tokens before each block")
+    columns = "block", "frames × rows × columns", "tokens"
+    blocks = make_table(*columns, title="tokens before each block")
     for index, (thw, tokens) in enumerate(zip(costs.thw, costs.tokens, strict=True)):
         blocks.add_row(str(index), " × ".join(map(str, thw)), f"{tokens:,}")
     console.print(blocks)

@@ -3,42 +3,37 @@
 import socket
 import webbrowser
 from contextlib import suppress
+from dataclasses import asdict, replace
 
 from rich.console import Console
 
-from tokenselect.cli.options import TORCH, RuntimeOptions, best_device
+from tokenselect.cli.options import TORCH, ModelOptions, RuntimeOptions, best_device
 from tokenselect.extras import require
 
 
 def serve(
     *,
+    options: ModelOptions,
     engine: RuntimeOptions = TORCH,
-    checkpoint: str | None = None,
-    model: str | None = None,
-    weights: str | None = None,
-    class_names: str | None = None,
     host: str = "127.0.0.1",
     port: int = 8060,
     max_mb: float = 200.0,
     max_seconds: float = 300.0,
-    device: str | None = None,
     open: bool = False,
 ) -> None:
     """Show a web page on this machine: drop a video, move the plan, see what is kept and saved.
 
+    It offers the model and the checkpoints that are given (several with commas between), then the
+    package's own and those by name.
+
     Args:
+        options: which models.
         engine: what answers and is timed; torch records what is kept.
-        checkpoint: run folder or .safetensors file of a trained model to offer; several with
-            commas between.
-        model: name of a model to offer with weights, for example mvit_b16.
-        weights: of the named model: a file of any known layout, or public ones by name.
-        class_names: file with the names of the classes, if the checkpoint does not know them.
         host: address to listen on; the default can be reached from this machine only, and 0.0.0.0
             from the whole network.
         port: to listen on; 0 for any that is free.
         max_mb: largest file that is taken.
         max_seconds: longest video that is taken.
-        device: for example cpu or cuda; the accelerator if there is one and none is given.
         open: open the page in the browser.
     """
     for package in ("fastapi", "uvicorn"):
@@ -49,13 +44,8 @@ def serve(
     from tokenselect.web.catalogue import Catalogue, list_offers
     from tokenselect.web.guard import LOOPBACK, Limits
 
-    offers = list_offers(
-        model=model,
-        checkpoints=checkpoint.split(",") if checkpoint else None,
-        weights=weights,
-        class_names=class_names,
-        device=device or best_device(),
-    )
+    options = replace(options, device=options.device or best_device())
+    offers = list_offers(**asdict(options))
     limits = Limits(max_mb=max_mb, max_seconds=max_seconds)
     is_local = host in LOOPBACK
     listener = listen(host, port)

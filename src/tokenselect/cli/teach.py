@@ -1,15 +1,13 @@
 """`tokenselect teach CHECKPOINT DATASET --plan T0_0.25`."""
 
-import dataclasses
+from dataclasses import replace
 
 import torch
 from rich.console import Console
-from rich.table import Table
-from torch import nn
 
 from tokenselect.checkpoints import save_model
 from tokenselect.cli.options import ClipOptions
-from tokenselect.cli.terminal import telling
+from tokenselect.cli.terminal import make_table, telling
 from tokenselect.training.build import recipe_of
 from tokenselect.training.teach import Lesson, Shuffled, teach_selectors
 
@@ -67,22 +65,17 @@ def teach(
             tell=tell,
         )
     folder = out or f"{checkpoint.rstrip('/')}_{plan}"
-    save(model, plan, folder)
+    recipe = recipe_of(model)
+    taught = replace(recipe.model, plan=plan, method="stts", scorer="taught")
+    save_model(model, folder, metadata={"recipe": replace(recipe, model=taught).to_dict()})
     print_lessons(lessons)
     print(f"written to {folder}; test it with: tokenselect evaluate {folder} test")
 
 
-def save(model: nn.Module, plan: str, out: str) -> None:
-    """Write the taught model, with the recipe of its training and the new plan."""
-    recipe = recipe_of(model)
-    taught = dataclasses.replace(recipe.model, plan=plan, method="stts", scorer="taught")
-    recipe = dataclasses.replace(recipe, model=taught)
-    save_model(model, out, metadata={"recipe": recipe.to_dict()})
-
-
 def print_lessons(lessons: list[Lesson]) -> None:
     """Print what each site was taught, and with it the loss on held-out clips."""
-    table = Table("site", "loss with it", "loss, uniform", "share of uniform in the scores")
+    columns = "loss with it", "loss, uniform", "share of uniform in the scores"
+    table = make_table("site", *columns)
     for lesson in lessons:
         losses = (f"{lesson.loss:.3f}", f"{lesson.uniform_loss:.3f}")
         table.add_row(lesson.site, *losses, f"{lesson.evenness:.0%}")

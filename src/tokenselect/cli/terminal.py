@@ -1,10 +1,12 @@
 """What commands show on a terminal: what they are doing, how far they are, and JSON."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -14,6 +16,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 
 @contextmanager
@@ -38,11 +41,34 @@ def counting(what: str, total: int | None = None) -> Iterator[Callable[..., None
     Yields:
         A function that moves it by a count, 1 if not given, and may set the total.
     """
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    bar = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns, console = (SpinnerColumn(), TextColumn(what), *bar), Console(stderr=True)
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=total)
-
         yield lambda count=1, total=None: progress.update(task, advance=count, total=total)
+
+
+def make_table(*columns: str, title: str | None = None, texts: int = 1) -> Table:
+    """Make a table: the first columns are texts, never cut, the others figures on the right."""
+    table = Table(title=title, title_justify="left", min_width=len(title or ""))
+    for number, column in enumerate(columns):
+        is_text = number < texts
+        side, overflow = ("left", "fold") if is_text else ("right", "ellipsis")
+        table.add_column(column, justify=side, overflow=overflow)  # type: ignore[arg-type]
+    return table
+
+
+def check_folder(*files: str | None) -> None:
+    """Refuse files that cannot be written, before any work."""
+    for file in filter(None, files):
+        if not Path(file).resolve().parent.is_dir():
+            raise FileNotFoundError(f"the folder of {file} does not exist")
+
+
+def print_notes(notes: Iterable[str], *, stderr: bool = False) -> None:
+    """Print what the reader must know."""
+    for note in notes:
+        Console(stderr=stderr).print(f"[yellow]Note:[/] {escape(note)}", soft_wrap=True)
 
 
 def print_json(values: object) -> None:

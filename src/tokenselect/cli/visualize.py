@@ -1,19 +1,16 @@
 """`tokenselect visualize`: pictures of what a model keeps of a video."""
 
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from PIL import Image
-from rich.console import Console
-from rich.markup import escape
 from torch import nn
 
 from tokenselect.checkpoints import plan_of, with_plan
 from tokenselect.checkpoints.model import DEFAULT_PLAN
 from tokenselect.cli.options import ModelOptions
-from tokenselect.cli.terminal import telling
+from tokenselect.cli.terminal import check_folder, print_notes, telling
 from tokenselect.data.sources import find_videos
 from tokenselect.inference.explain import explain_video
 from tokenselect.plan import SelectionPlan, Site
@@ -21,6 +18,7 @@ from tokenselect.visualization.explanation import Explanation
 from tokenselect.visualization.pictures import draw_film_strip, write_overlay
 from tokenselect.visualization.report import write_report
 
+PICTURES = (".png", ".jpg", ".webp", ".mp4", ".gif", ".html")
 BUDGETS = (0.9, 0.7, 0.5, 0.3)  # of the plans that a report sets beside the asked one
 
 
@@ -48,7 +46,7 @@ def visualize(
         width: of a frame in the picture, in pixels.
         repeats: timed forwards of each plan in turns; 0 for no timing.
     """
-    write = writer_of(out)
+    check_place(Path(out))
     with telling("loading the model") as tell:
         (found, *others) = find_videos([video], seconds=seconds or 4.0, tell=tell)
         if others:
@@ -69,10 +67,8 @@ def visualize(
         finally:
             source.close()
         tell(f"writing {out}")
-        write(Path(out), explanation, width)
-    console = Console(stderr=True)
-    for note in explanation.notes:
-        console.print(f"[yellow]Note:[/] {escape(note)}")
+        write(Path(out), explanation, width=width)
+    print_notes(explanation.notes, stderr=True)
     print(out)
 
 
@@ -86,7 +82,9 @@ def choose_plans(
         own = plan_of(model)
         if not own:  # a dense model has no trained selector
             own, method = SelectionPlan.parse(DEFAULT_PLAN), method or "motion"
-        plans = [own, *(vary(own) if is_report else ())]
+        others = BUDGETS if is_report else ()  # of the same sites
+        varied = [tuple(Site(site.kind, site.block, ratio) for site in own) for ratio in others]
+        plans = [own, *map(SelectionPlan, varied)]
     different = {str(plan): plan for plan in plans if plan}
     with warnings.catch_warnings():
         if plan is None:  # nobody asked for a budget at which some site keeps all
@@ -95,33 +93,23 @@ def choose_plans(
     return [with_plan(model, "dense"), *selected]
 
 
-def vary(plan: SelectionPlan) -> list[SelectionPlan]:
-    """Give plans at the same sites with other ratios."""
-    return [
-        SelectionPlan(tuple(Site(site.kind, site.block, ratio) for site in plan))
-        for ratio in BUDGETS
-    ]
+def check_place(path: Path) -> None:
+    """Refuse a place that cannot be written before any work."""
+    if path.suffix.lower() not in PICTURES:
+        raise ValueError(f"out must end with one of {', '.join(PICTURES)}, got {str(path)!r}")
+    check_folder(str(path))
 
 
-def writer_of(out: str) -> Callable[[Path, Explanation, int | None], None]:
-    """Find who writes such a file; refuse a place that cannot be written before any work."""
-    still, moving = (".png", ".jpg", ".webp"), (".mp4", ".gif")
-    writers = {
-        **dict.fromkeys(still, write_strip),
-        **dict.fromkeys(moving, write_moving),
-        ".html": write_page,
-    }
-    suffix = Path(out).suffix.lower()
-    if suffix not in writers:
-        raise ValueError(f"out must end with one of {', '.join(writers)}, got {out!r}")
-    if not Path(out).resolve().parent.is_dir():
-        raise FileNotFoundError(f"the folder of {out} does not exist")
-    return writers[suffix]
-
-
-def write_strip(path: Path, explanation: Explanation, width: int | None) -> None:
-    """Write the film strips of all plans, one below the other."""
-    plans = explanation.plans[1:] or explanation.plans
+def write(path: Path, explanation: Explanation, *, width: int | None) -> None:
+    """Write the report, the overlays side by side, or the film strips one below the other."""
+    dense, *plans = explanation.plans
+    if path.suffix.lower() == ".html":  # its frames take the width of the window
+        ordered = [dense, *sorted(plans, key=lambda plan: -plan.gmacs)]
+        start = plans[0].plan if plans else None
+        return write_report(path, replace(explanation, plans=ordered), start=start)
+    plans = plans or [dense]
+    if path.suffix.lower() in (".mp4", ".gif"):
+        return write_overlay(path, explanation, plans, width=width or 480)
     strips = [draw_film_strip(explanation, plan, thumb_width=width or 150) for plan in plans]
     sheet = Image.new("RGB", (strips[0].width, sum(s.height for s in strips)), "white")
     top = 0
@@ -129,17 +117,3 @@ def write_strip(path: Path, explanation: Explanation, width: int | None) -> None
         sheet.paste(strip, (0, top))
         top += strip.height
     sheet.save(path)
-
-
-def write_moving(path: Path, explanation: Explanation, width: int | None) -> None:
-    """Write the overlays of all plans, one beside the other."""
-    plans = explanation.plans[1:] or explanation.plans
-    write_overlay(path, explanation, plans, width=width or 480)
-
-
-def write_page(path: Path, explanation: Explanation, width: int | None) -> None:
-    """Write the report; its frames take the width of the window."""
-    dense, *plans = explanation.plans
-    ordered = [dense, *sorted(plans, key=lambda plan: -plan.gmacs)]
-    start = plans[0].plan if plans else None
-    write_report(path, replace(explanation, plans=ordered), start=start)

@@ -96,23 +96,26 @@ class Catalogue:
 def list_offers(
     *,
     model: str | None = None,
-    checkpoints: list[str] | None = None,
+    checkpoint: str | None = None,
     weights: str | None = None,
+    plan: str | None = None,
+    method: str | None = None,
     class_names: str | None = None,
     device: str = "cpu",
 ) -> dict[str, Offer]:
-    """List what was asked for on the command line, then the package's own, then the bare ones.
+    """List what was asked for, with its plan, method and names of classes, then all others.
 
-    `class_names` is a file with the names of the classes of all that was asked for.
+    `checkpoint` may be several with commas between.
     """
     offers: dict[str, Offer] = {}
-    for path in checkpoints or []:
+    how = {"plan": plan, "method": method, "class_names": class_names}
+    load: Callable[..., nn.Module] = partial(load_model, device=device, **how)  # type: ignore[arg-type]
+    for path in checkpoint.split(",") if checkpoint else []:
         if not Path(path).exists():
             raise FileNotFoundError(f"checkpoint {path} does not exist")
-        build = partial(load_model, path, class_names=class_names, device=device)
-        offers[f"checkpoint-{len(offers) + 1}"] = Offer(Path(path).name, build)
+        offers[f"checkpoint-{len(offers) + 1}"] = Offer(Path(path).name, partial(load, path))
     if model is not None:
-        build = partial(load_model, model, weights=weights, class_names=class_names, device=device)
+        build = partial(load, model, weights=weights)
         offers["given"] = Offer(f"{model}, {weights or 'random weights'}", build)
     elif weights is not None:
         raise ValueError(f"weights {weights!r} need the name of their model, --model")

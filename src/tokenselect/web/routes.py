@@ -35,8 +35,6 @@ from tokenselect.web.guard import Limits, Missing, QueueFull
 from tokenselect.web.jobs import Job, JobQueue, Tell
 from tokenselect.web.uploads import UploadStore
 
-THUMB = 96  # pixels
-
 
 @cache
 def sample_picture(number: int) -> bytes:
@@ -44,7 +42,7 @@ def sample_picture(number: int) -> bytes:
     frame = open_sample(number).frames
     middle = frame[len(frame) // 2].permute(1, 2, 0).contiguous().numpy()
     buffer = io.BytesIO()
-    Image.fromarray(middle).resize((THUMB, THUMB)).save(buffer, "JPEG", quality=85)
+    Image.fromarray(middle).resize((96, 96)).save(buffer, "JPEG", quality=85)
     return buffer.getvalue()
 
 

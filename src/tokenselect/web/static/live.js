@@ -44,7 +44,7 @@ function drawLook(found, frames) {
   at("live-top").replaceChildren(...found.top.map(({ label, probability }) =>
     make("li", {}, make("span", { text: label }), make("meter", { min: 0, max: 1, value: probability, "aria-label": label }),
       make("span", { text: percent(probability, 1) }))));
-  at("live-figures").textContent = `${(live.clips / seconds).toFixed(1)} clips a second, ${found.milliseconds.toFixed(0)} ms each. ` +
+  at("live-figures").textContent = `${(live.clips / seconds).toFixed(1)} clips per second, ${found.milliseconds.toFixed(0)} ms each. ` +
     `${found.plan} saves ${percent(found.saved)} of the multiply-adds. ${live.skipped} of ${live.taken} pictures skipped.`;
   at("live-notes").replaceChildren(...found.notes.map((note) => make("p", { class: "note", text: note })));
   at("live-strip").replaceChildren(...found.frames.map((number, index) => {
