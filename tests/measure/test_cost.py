@@ -1,10 +1,14 @@
 import copy
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
+from tests.small_models import tiny_mvit, tiny_swin
 from tokenselect.measure.cost import Timing, are_told_apart, count_macs, measure_latency
 
 
@@ -22,6 +26,31 @@ def test_a_linear_layer_costs_its_multiplications():
 
 def test_fused_attention_is_counted():
     assert count_macs(Attention(), 1, 2, 7, 4).total == 2 * (2 * 7 * 7 * 4)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("build", [tiny_mvit, tiny_swin])
+def test_the_count_is_that_of_torchs_own_counter(build, device):
+    model = build("T0=3-S1=4x4").eval().to(device)
+    count = count_macs(model, 2, 3, *model.default_input)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model.to("meta")(torch.empty(2, 3, *model.default_input, device="meta"))
+    assert count.total == counter.get_total_flops() // 2
+    theirs = counter.get_flop_counts()[
+        "MViT.blocks.1" if build is tiny_mvit else "VideoSwin.blocks.1"
+    ]
+    assert count.by_module["blocks.1"] == sum(theirs.values()) // 2
+
+
+@pytest.mark.slow
+def test_counting_does_not_import_the_compiler():
+    code = (
+        "import sys; from tokenselect import create_model;"
+        "from tokenselect.measure import count_macs;"
+        "count_macs(create_model('mvit_mini', plan='T0_0.5-S4_0.5'), 1, 3, 16, 64, 64);"
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_counting_leaves_the_model_alone():

@@ -1,20 +1,32 @@
-"""What a forward costs: multiply-adds (counted on the meta device), by layer, and milliseconds."""
+"""What a forward costs: multiply-adds (counted without doing them), by layer, and milliseconds."""
 
 from __future__ import annotations
 
 import copy
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+from torch.utils.flop_counter import flop_registry
+from torch.utils.module_tracker import ModuleTracker
 
 from tokenselect.insertion import adapter_of, selectors_of
 from tokenselect.plan import SELECTORS, THW
+
+PRODUCTS: dict[Any, Any] = {torch.ops.aten.addmm: torch.mm, torch.ops.aten.baddbmm: torch.bmm}
+FLASH_ATTENTION = torch.ops.aten._scaled_dot_product_flash_attention
+FORMULAS: dict[Any, Any] = {
+    **flop_registry,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[FLASH_ATTENTION],
+}
 
 
 @dataclass(frozen=True)
@@ -33,24 +45,56 @@ class MacCount:
 
 
 def count_macs(model: nn.Module, *shape: int) -> MacCount:
-    """Count the multiply-adds of one evaluation forward, of a copy of the model without values.
+    """Count the multiply-adds of one evaluation forward, without doing them.
 
     `shape` is that of the input, batch first.
     """
-    parameters = {
-        id(p): nn.Parameter(p.to("meta"), requires_grad=p.requires_grad) for p in model.parameters()
-    }
-    buffers = {id(buffer): buffer.to("meta") for buffer in model.buffers()}
-    shadow = copy.deepcopy(model, {**parameters, **buffers}).eval()  # no weights are copied
-    root = type(shadow).__name__
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        shadow(torch.empty(shape, device="meta"))
+    kept: dict[int, Tensor] = {id(b): b if b.is_cpu else b.to("meta") for b in model.buffers()}
+    for p in model.parameters():
+        kept[id(p)] = p if p.is_cpu else nn.Parameter(p.to("meta"), p.requires_grad)
+    device = next((t.device for t in kept.values()), None)
+    shadow = copy.deepcopy(model, kept).eval()  # no weights are copied
+    root, counter = type(shadow).__name__, _Counter()
+    with torch.no_grad(), counter.tracker, counter:
+        shadow(torch.zeros(shape, device=device))
     by_module = {
-        name.removeprefix(root).removeprefix("."): sum(counts.values()) // 2
-        for name, counts in counter.get_flop_counts().items()
+        name.removeprefix(root).removeprefix("."): flops // 2
+        for name, flops in counter.flops.items()
         if name != "Global"
     }
-    return MacCount(counter.get_total_flops() // 2, by_module)
+    return MacCount(counter.flops["Global"] // 2, by_module)
+
+
+class _Counter(TorchDispatchMode):
+    """Counts products and convolutions, and gives zeros for them; all else is computed.
+
+    torch's `FlopCounterMode` and most kernels of the meta device import the compiler, which takes
+    longer than a small model does.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tracker, self.flops = ModuleTracker(), Counter[str]()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs, count = kwargs or {}, FORMULAS.get(func._overloadpacket)
+        if count is None:
+            with self:
+                parts = func.decompose(*args, **kwargs)
+            return func(*args, **kwargs) if parts is NotImplemented else parts
+        given, named = tree_map_only(Tensor, lambda tensor: tensor.to("meta"), (args, kwargs))
+        product = PRODUCTS.get(func._overloadpacket)
+        result = func(*given, **named) if product is None else product(*given[1:3])
+        flops = count(*args, **kwargs, out_val=result)
+        self.flops.update(dict.fromkeys(self.tracker.parents, flops))
+        device = next(leaf.device for leaf in args if isinstance(leaf, Tensor))
+        return tree_map_only(Tensor, partial(torch.zeros_like, device=device), result)
 
 
 class Timing(float):
