@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from tokenselect import create_model
 from tokenselect.backbones import fast_cpu as parts
 from tokenselect.backbones.fast_cpu import fill_in_parts, is_cpu_inference
 from tokenselect.backbones.mvit import mvit_mini
-from tokenselect.backbones.mvit.block import Block
+from tokenselect.backbones.mvit.block import Block, _halve, pool_maximum
 from tokenselect.grid import TokenGrid
 from tokenselect.measure.cost import count_macs
 
@@ -60,3 +61,29 @@ def test_the_patch_embedding_is_counted():
     with torch.device("meta"):
         model = mvit_mini(frames=4, size=32)
     assert count_macs(model, 1, 3, 4, 32, 32).by_module["patch"] == 2 * 8 * 8 * 24 * 3 * 3 * 5 * 5
+
+
+@pytest.mark.parametrize("side", [6, 8])
+def test_halving_a_side_twice_is_the_pooling_of_the_skip_path(side):
+    patches = torch.randn(2, 3, side, 4, 5)
+    pooled = pool_maximum(patches, stride=(1, 2, 2))
+    assert torch.equal(_halve(_halve(patches, dim=3), dim=2), pooled)
+
+
+@pytest.mark.parametrize("plan", ["dense", "T0_0.5-S4_0.5"])
+def test_inference_leaves_out_the_last_blocks_patches_and_nothing_else(plan, monkeypatch):
+    model, called = create_model("mvit_mini", plan=plan).eval(), []
+    class_tokens = Block.class_tokens
+
+    def watched(self, grid):
+        called.append(self)
+        return class_tokens(self, grid)
+
+    monkeypatch.setattr(Block, "class_tokens", watched)
+    video = torch.randn(2, 3, *model.default_input)
+    with torch.no_grad():
+        logits = model(video)
+        handle = model.blocks[-1].register_forward_hook(lambda *_: None)  # someone wants its tokens
+        torch.testing.assert_close(model(video), logits, rtol=1e-4, atol=1e-5)
+        handle.remove()
+    assert called == [model.blocks[-1]]

@@ -1,5 +1,8 @@
 """Runtimes that answer in torch's place: same answers, one file for a model, the fastest named."""
 
+import importlib.util
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -73,6 +76,22 @@ def test_the_fastest_runtime_is_picked_and_named(model, monkeypatch, capsys):
     times = iter([3.0, 2.0])
     assert RuntimeOptions(runtime="auto").pick(model).keywords["runtime"] == "onnxruntime"
     assert "runtime onnxruntime is the fastest here" in capsys.readouterr().err
+
+
+def test_the_fastest_is_found_by_running_them(model):
+    pytest.importorskip("onnxruntime")
+    installed = {"torch", "onnxruntime"}
+    if importlib.util.find_spec("openvino"):
+        installed.add("openvino")
+    assert set(time_runtimes(model, repeats=1)) == installed  # makes the files, too
+    handle = model.register_forward_hook(lambda *_: time.sleep(0.3))
+    try:
+        seconds = time_runtimes(model, repeats=3)
+    finally:
+        handle.remove()
+    assert list(seconds)[-1] == "torch"
+    assert list(seconds.values()) == sorted(seconds.values())
+    assert all(len(timing.samples) == 3 for timing in seconds.values())
 
 
 def test_an_unknown_runtime_is_refused():

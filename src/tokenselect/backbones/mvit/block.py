@@ -35,10 +35,21 @@ def pool_maximum(patches: Tensor, *, stride: THW) -> Tensor:
 
     A stride of 1 leaves a side alone; `pooled_thw` gives the sides of the result.
     """
+    h, w = patches.shape[2:4]
+    if is_traced_inference() and stride == (1, 2, 2) and h % 2 == w % 2 == 0:
+        return _halve(_halve(patches, dim=3), dim=2)
     kernel = tuple(step + 1 - step % 2 if step > 1 else 1 for step in stride)
     padding = tuple(side // 2 for side in kernel)
     pooled = F.max_pool3d(patches.permute(0, 4, 1, 2, 3), kernel, stride, padding)
     return pooled.permute(0, 2, 3, 4, 1)
+
+
+def _halve(patches: Tensor, *, dim: int) -> Tensor:
+    """Pool an even side by 2: runtimes would turn the patches round for their own pooling."""
+    pairs = patches.unflatten(dim, (-1, 2))
+    even, odd = pairs.unbind(dim + 1)
+    before = torch.cat([odd.narrow(dim, 0, 1), odd.narrow(dim, 0, odd.shape[dim] - 1)], dim)
+    return torch.maximum(torch.maximum(even, odd), before)
 
 
 class TokenPool(nn.Module):
@@ -115,9 +126,13 @@ class PooledAttention(nn.Module):
         self.pool_k = TokenPool(head_channels, kernel=kernel, stride=kv_stride)
         self.pool_v = TokenPool(head_channels, kernel=kernel, stride=kv_stride)
 
-    def forward(self, tokens: Tensor, thw: THW) -> Tensor:
-        """Map (b, p + t·h·w, c) tokens to (b, p + t'·h'·w', c), sides pooled by the q stride."""
-        q, k, v = (pooled.transpose(1, 2) for pooled in self._pool(tokens, thw))
+    def forward(self, tokens: Tensor, thw: THW, *, is_class_only: bool = False) -> Tensor:
+        """Map (b, p + t·h·w, c) tokens to (b, p + t'·h'·w', c), sides pooled by the q stride.
+
+        Where only the class tokens are wanted, they alone ask: (b, p, c).
+        """
+        pools = self._pool(tokens, thw, is_class_only=is_class_only)
+        q, k, v = (pooled.transpose(1, 2) for pooled in pools)
         mixed = F.scaled_dot_product_attention(q, k, v)
         return mixed.transpose(1, 2).flatten(2)
 
@@ -132,7 +147,7 @@ class PooledAttention(nn.Module):
             (b, t', h', w') on the grid of the block's output; every key's share of attention stands
             at each of the places nearest to it, so it sums to more than one.
         """
-        queries, keys, _ = self._pool(tokens, thw)
+        queries, keys, _ = self._pool(tokens, thw, is_class_only=True)
         logits = (queries[:, :1] * keys).sum(-1) * self.head_channels**-0.5
         num_prefix = tokens.shape[1] - thw[0] * thw[1] * thw[2]
         shares = logits.softmax(dim=1).mean(-1)[:, num_prefix:]
@@ -140,23 +155,27 @@ class PooledAttention(nn.Module):
         size = pooled_thw(thw, self.q_stride)
         return F.interpolate(shares[:, None], size=size, mode="nearest-exact")[:, 0]
 
-    def _pool(self, tokens: Tensor, thw: THW) -> tuple[Tensor, Tensor, Tensor]:
+    def _pool(
+        self, tokens: Tensor, thw: THW, *, is_class_only: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return (b, p + t'·h'·w', heads, d) queries, and (b, p + keys, heads, d) keys, values."""
+        asking = tokens[:, : tokens.shape[1] - math.prod(thw)] if is_class_only else tokens
         is_fast, is_traced = is_cpu_inference(tokens), is_traced_inference()
         if (is_fast or is_traced) and is_untouched(*self.children()):
             apply = apply_in_parts if is_fast else (lambda tokens, layer: layer(tokens))
-            q = apply(tokens, self.q)
+            q = apply(asking, self.q)
             tokens, read_thw, stride = keep_read(
                 tokens, thw=thw, kernel=self.kernel, stride=self.kv_stride
             )
             k = self.pool_k(apply(tokens, self.k), thw=read_thw, stride=stride)
             v = self.pool_v(apply(tokens, self.v), thw=read_thw, stride=stride)
         else:
-            q = self.q(tokens)
+            q = self.q(asking)
             k, v = self.pool_k(self.k(tokens), thw=thw), self.pool_v(self.v(tokens), thw=thw)
-        if self.pool_q is None:
-            return q.unflatten(-1, (-1, self.head_channels)), k, v
-        return self.pool_q(q, thw=thw), k, v
+        if self.pool_q is not None and not is_class_only:
+            return self.pool_q(q, thw=thw), k, v
+        q = q.unflatten(-1, (-1, self.head_channels))
+        return (q if self.pool_q is None else self.pool_q.norm(q)), k, v
 
 
 class Block(nn.Module):
@@ -197,7 +216,7 @@ class Block(nn.Module):
         tokens = grid.tokens
         is_fast = not self.training and is_cpu_inference(tokens) and is_untouched(*self.children())
         if not is_fast:
-            return grid.with_tokens(self._transform(*self._mix(grid)), thw)
+            return grid.with_tokens(self._transform_parts(*self._mix(grid)), thw)
         size = (len(tokens), grid.num_prefix + math.prod(thw), self.mlp.contract.out_features)
         out = fill_in_parts(
             lambda clips, out: self._fill(grid.with_tokens(clips), out),
@@ -220,10 +239,24 @@ class Block(nn.Module):
             raise ValueError("class_attention needs a class token, got a grid with num_prefix=0")
         return self.attention.class_attention(self.norm_attention(grid.tokens), grid.thw)
 
+    def class_tokens(self, grid: TokenGrid) -> Tensor:
+        """Return the (b, p, c') class tokens that the block makes, and compute no patches."""
+        tokens = self.norm_attention(grid.tokens)
+        mixed = self.attention(tokens, grid.thw, is_class_only=True)
+        return self._transform(grid.prefix, mixed)
+
     def _mix(self, grid: TokenGrid) -> tuple[Tensor, Tensor]:
         """Return the skip path and what attention mixed, both (b, p + t'·h'·w', c)."""
         mixed = self.attention(self.norm_attention(grid.tokens), grid.thw)
         return self._pool_skip(grid), mixed
+
+    def _transform_parts(self, skip: Tensor, mixed: Tensor) -> Tensor:
+        """Transform all tokens; an exported graph does it a cacheful at a time, too."""
+        count = -(-mixed.shape[1] // tokens_at_once(mixed.shape[2]))
+        if count == 1 or not (mixed.is_cpu and is_traced_inference()):
+            return self._transform(skip, mixed)
+        parts = zip(skip.chunk(count, dim=1), mixed.chunk(count, dim=1), strict=True)
+        return torch.cat([self._transform(*part) for part in parts], dim=1)
 
     def _transform(self, skip: Tensor, mixed: Tensor) -> Tensor:
         """Add what attention mixed to the skip path and transform each token alone."""

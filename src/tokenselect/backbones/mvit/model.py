@@ -12,6 +12,7 @@ from tokenselect.backbones.fast_cpu import (
     clips_at_once,
     fill_in_parts,
     is_cpu_inference,
+    is_traced_inference,
     is_untouched,
 )
 from tokenselect.backbones.layers import check_video, init_carrying
@@ -150,9 +151,26 @@ class MViT(Backbone):
         )
         return TokenGrid(tokens, thw, num_prefix=1)
 
+    def forward(self, video: Tensor) -> Tensor:
+        """Map (b, 3, frames, height, width) clips to (b, num_classes) logits.
+
+        Inference leaves out the last block's patches, which the head does not read.
+        """
+        grid = self.embed(video)
+        *blocks, last = self.blocks
+        for block in blocks:
+            grid = block(grid)
+        is_inference = is_cpu_inference(grid.tokens) or is_traced_inference()
+        if is_inference and not self.training and type(last) is Block and is_untouched(last):
+            return self._classify(last.class_tokens(grid))
+        return self.head(last(grid))
+
     def head(self, grid: TokenGrid) -> Tensor:
         """Classify the class token: (b, num_classes) logits."""
-        return self.classifier(self.dropout(self.norm(grid.tokens[:, 0])))
+        return self._classify(grid.tokens)
+
+    def _classify(self, tokens: Tensor) -> Tensor:
+        return self.classifier(self.dropout(self.norm(tokens[:, 0])))
 
     def embed_thw(self, frames: int, height: int, width: int) -> THW:
         """Return the size of the grid that `embed` makes of clips of this size."""
