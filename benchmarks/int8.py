@@ -4,12 +4,14 @@ Claim: where all before the selection stays in float, a selected model moves as 
 
     PYTHONPATH=src:. python -m benchmarks.int8 > benchmarks/results/int8.txt
 
-The small model of the package on synthetic actions: 24 clips calibrate, 24 others are compared.
+The small model of the package on synthetic actions: 24 clips calibrate, 24 others are compared, in
+ONNX Runtime and in OpenVINO; where NNCF is installed, beside its quantisation of the same layers.
 With an ONNX file of `benchmarks.speed.runtimes`, what 8 bits gain in it on one thread:
 
     PYTHONPATH=src:. python -m benchmarks.int8 FILE.onnx > benchmarks/results/int8_speed.txt
 """
 
+import importlib.util
 import statistics
 import sys
 import tempfile
@@ -71,6 +73,46 @@ def main() -> None:
                 quantise(exact, target, clips[:24])
                 report = compare_int8(exact, target, clips[24:], labels[24:], limit=1.0)
                 print(f"{plan_of(model)}, {way}: {report}", flush=True)
+            converted = target.with_suffix(".xml")
+            makers = {"converted": partial(OpenVinoModel.convert, target, metadata={})}
+            if importlib.util.find_spec("nncf"):
+                makers["NNCF"] = partial(quantise_by_nncf, exact, target, clips=clips[:24])
+            for maker, make in makers.items():
+                make(path=converted)
+                report = compare_int8(exact, converted, clips[24:], labels[24:], limit=1.0)
+                opened = OpenVinoModel(converted, threads=1)
+                seconds = [processor_time(opened, clips[:1]) for _ in range(12)][2:]
+                median = f"{1e3 * statistics.median(seconds):.1f} ms"
+                print(f"{plan_of(model)}, OpenVINO, {maker}, {median}: {report}", flush=True)
+
+
+def quantise_by_nncf(exact: Path, like: Path, *, path: Path, clips: Tensor) -> None:
+    """Quantise by NNCF the layers that another file has in 8 bits."""
+    import nncf
+    import onnx
+    import openvino
+
+    graph = onnx.load(like).graph
+    made_by = {name: node.op_type for node in graph.node for name in node.output}
+    wanted = {
+        node.name
+        for node in graph.node
+        if node.op_type == "MatMul" and made_by.get(node.input[1]) == "DequantizeLinear"
+    }
+    model = openvino.convert_model(exact)
+    model.reshape([1, *clips.shape[1:]])
+    ops = [(op.get_friendly_name(), op.get_type_name()) for op in model.get_ops()]
+    passive = ("Constant", "Parameter", "Result")
+    ignored = [name for name, kind in ops if kind not in passive and name not in wanted]
+    quantised = nncf.quantize(
+        model,
+        nncf.Dataset([clip.numpy() for clip in clips.split(1)]),
+        subset_size=len(clips),
+        model_type=nncf.ModelType.TRANSFORMER,
+        ignored_scope=nncf.IgnoredScope(names=ignored, validate=False),
+    )
+    quantised.reshape([-1, *clips.shape[1:]])
+    openvino.save_model(quantised, path, compress_to_fp16=False)
 
 
 def time_file(exact: Path, repeats: int = 3) -> None:

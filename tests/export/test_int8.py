@@ -59,13 +59,34 @@ def test_all_that_choices_depend_on_stays_in_float_and_linear_layers_behind_do_n
             assert is_8_bit == is_behind, namespace_of(node)
 
 
-def test_openvino_answers_as_onnxruntime_does(written, clips, tmp_path):
+def test_openvino_s_file_itself_is_compared_choices_included(model, clips, tmp_path):
     pytest.importorskip("openvino")
-    OpenVinoModel.convert(written[0], tmp_path / "a.xml", metadata={"plan": "T0=3"})
+    report = export_int8(model, tmp_path / "a.xml", OpenVinoModel, clips=clips, limit=1.0)
     opened = OpenVinoModel(tmp_path / "a.xml")
-    assert opened.metadata == {"plan": "T0=3"}
-    apart = opened(clips) - OnnxModel(written[0])(clips)
-    assert apart.norm() < 0.05 * OnnxModel(written[0])(clips).norm()
+    assert opened.metadata["plan"] == "T0=3-S1=4x5"
+    with torch.no_grad():
+        found, own = opened(clips[1::2]), model(clips[1::2])
+    assert report.moved == pytest.approx(((found - own).norm() / own.norm()).item(), abs=1e-4)
+    assert 0 < report.moved < 0.1
+    assert report.changed_choices == 0
+
+
+def test_an_openvino_file_that_answers_otherwise_is_refused(model, clips, tmp_path, monkeypatch):
+    pytest.importorskip("openvino")
+    convert = OpenVinoModel.convert
+
+    def spoil(source: Path, path: Path, **rest: object) -> None:
+        graph = onnx.load(source)
+        bias = next(w for w in graph.graph.initializer if w.name.endswith("classifier.bias"))
+        shift = torch.arange(-1e3, 0, 1e3 / bias.dims[0]).numpy()
+        bias.CopyFrom(onnx.numpy_helper.from_array(shift[: bias.dims[0]], bias.name))
+        onnx.save(graph, source)
+        convert(source, path, **rest)
+
+    monkeypatch.setattr(OpenVinoModel, "convert", staticmethod(spoil))
+    with pytest.raises(ValueError, match="the limit is 2%"):
+        export_int8(model, tmp_path / "a.xml", OpenVinoModel, clips=clips)
+    assert not list(tmp_path.iterdir())
 
 
 def test_changes_above_the_limit_are_refused(written, clips):
@@ -75,10 +96,9 @@ def test_changes_above_the_limit_are_refused(written, clips):
 
 def test_changed_choices_are_counted(written, clips, monkeypatch):
     logits = torch.eye(2)
-    answers = iter(
-        [(logits, [torch.tensor([[0, 1], [0, 2]])]), (logits, [torch.tensor([[0, 1], [0, 3]])])]
-    )
-    monkeypatch.setattr(module, "_answer", lambda path, clips: next(answers))
+    answers = iter([logits, torch.tensor([[0, 1], [0, kept]])] for kept in (2, 3))
+    monkeypatch.setattr(module, "_choices", lambda path: ["kept"])
+    monkeypatch.setattr(module, "_answer", lambda path, clips, names: next(answers))
     assert compare_int8(Path("a"), Path("b"), clips[:2], limit=0.3).changed_choices == 0.25
 
 

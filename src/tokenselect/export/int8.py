@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from tokenselect.export.export import describe_export, export_model, find_format
-from tokenselect.export.formats import ExportedModel, OnnxModel, OpenVinoModel, ProgramModel
+from tokenselect.export.formats import CLIPS, ExportedModel, OnnxModel, OpenVinoModel, ProgramModel
 from tokenselect.extras import require
 from tokenselect.plan import CHILD
 
@@ -83,7 +83,7 @@ def quantise_onnx(source: Path, target: Path, clips: Tensor, *, behind_sites: bo
 
         def get_next(self) -> dict[str, Any] | None:
             clip = next(self.clips, None)
-            return None if clip is None else {"video": clip.numpy()}
+            return None if clip is None else {CLIPS: clip.numpy()}
 
     tools.quantize_static(
         str(source),
@@ -109,17 +109,19 @@ def compare_int8(
     *,
     limit: float = 0.02,
 ) -> Int8Report:
-    """Compare a quantised ONNX file with the one it was made from; too large a change is refused.
+    """Compare a quantised file with the one it was made from; too large a change is refused.
 
     Args:
-        exact: the file in float.
-        quantised: the other.
+        exact: the ONNX file in float.
+        quantised: the other, or an IR that was made of it.
         clips: (b, 3, frames, height, width), not those of the calibration.
         labels: (b,) class numbers.
         limit: largest share of clips with another answer, and of changed choices.
     """
-    logits, choices = _answer(exact, clips)
-    logits8, choices8 = _answer(quantised, clips)
+    names = _choices(exact)
+    (logits, *choices), (logits8, *choices8) = (
+        _answer(path, clips, names) for path in (exact, quantised)
+    )
     answers, answers8 = logits.argmax(dim=1), logits8.argmax(dim=1)
     pairs = zip(choices, choices8, strict=True)
     changed = torch.cat([torch.zeros(0), *((a != b).flatten().float() for a, b in pairs)])
@@ -168,35 +170,46 @@ def export_int8(
         export_model(model, exact, OnnxModel, tell=tell)
         tell(f"calibrating on {len(clips[::2])} clips")
         quantise_onnx(exact, quantised, clips[::2])
+        finished = quantised
+        if kind is OpenVinoModel:
+            finished = Path(folder) / path.name
+            OpenVinoModel.convert(quantised, finished, metadata=describe_export(model))
         tell(f"comparing on {len(clips[1::2])} clips")
         known = None if labels is None else labels[1::2]
-        report = compare_int8(exact, quantised, clips[1::2], known, limit=limit)
-        finished = Path(folder) / path.name
-        if kind is OpenVinoModel:
-            OpenVinoModel.convert(quantised, finished, metadata=describe_export(model))
-        else:
-            finished = quantised
+        report = compare_int8(exact, finished, clips[1::2], known, limit=limit)
         for file, own in zip(kind.files(path)[::-1], kind.files(finished)[::-1], strict=True):
             os.replace(own, file)  # the named one last
     return report
 
 
-def _answer(path: Path, clips: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Run an ONNX file: logits, and the indices that each selector kept."""
+def _choices(path: Path) -> list[str]:
+    """Name the tensors of an ONNX file that hold the indices kept by its selectors."""
     onnx: Any = require("onnx", extra="onnx", purpose="8-bit export")
-    runtime: Any = require("onnxruntime", extra="onnx", purpose="8-bit export")
-    model = onnx.load(path)
-    for node in model.graph.node:
-        if CHILD in namespace_of(node) and namespace_of(node).endswith(INDEX_OPERATORS):
-            kind = onnx.TensorProto.INT64
-            model.graph.output.append(
-                onnx.helper.make_tensor_value_info(node.output[0], kind, None)
-            )
-    session = runtime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    parts = [session.run(None, {"video": c.numpy()}) for c in clips.split(CLIPS_AT_ONCE)]
-    logits, *choices = (
-        torch.cat([torch.from_numpy(p) for p in part]) for part in zip(*parts, strict=True)
-    )
-    return logits, choices
+    places = ((node.output[0], namespace_of(node)) for node in onnx.load(path).graph.node)
+    return [name for name, place in places if CHILD in place and place.endswith(INDEX_OPERATORS)]
+
+
+def _answer(path: Path, clips: Tensor, names: list[str]) -> list[Tensor]:
+    """Run a file by its own runtime: logits, then the tensors of these names."""
+    if path.suffix == OpenVinoModel.suffix:
+        opened = OpenVinoModel(path)
+        opened.model.add_outputs(names)
+        compiled = opened.core.compile_model(opened.model, "CPU", opened.settings)
+
+        def run(part: Any) -> list[Any]:
+            return list(compiled([part]).values())
+    else:
+        onnx: Any = require("onnx", extra="onnx", purpose="8-bit export")
+        runtime: Any = require("onnxruntime", extra="onnx", purpose="8-bit export")
+        model, kind = onnx.load(path), onnx.TensorProto.INT64
+        described = (onnx.helper.make_tensor_value_info(name, kind, None) for name in names)
+        model.graph.output.extend(described)
+        session = runtime.InferenceSession(
+            model.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+
+        def run(part: Any) -> list[Any]:
+            return session.run(None, {CLIPS: part})
+
+    parts = [run(part.numpy()) for part in clips.split(CLIPS_AT_ONCE)]
+    return [torch.cat([torch.from_numpy(p) for p in part]) for part in zip(*parts, strict=True)]
