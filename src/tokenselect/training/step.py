@@ -67,7 +67,7 @@ def train_step(
     """
     optimizer.zero_grad(set_to_none=True)
     num_clips = sum(len(clips) for clips, _ in parts)
-    totals = torch.zeros(3, device=precision.device, dtype=torch.float64)  # loss, correct, clips
+    totals = torch.zeros(3, device=precision.device)  # loss, correct, clips; MPS has no float64
     for number, (clips, targets) in enumerate(parts, start=1):
         with synchronizing(model, enabled=number == len(parts)):
             try:

@@ -45,7 +45,8 @@ class VisionTransformer(nn.Module):
         self.head = nn.Linear(embed_dim, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.patch_embed(x) + self.pos_embed
+        x = self.patch_embed(x)
+        x = x + self.pos_embed.to(x.device)  # as the authors do
         for block in self.blocks:
             x = block(x)
         return self.head(self.fc_norm(x.mean(1)))
