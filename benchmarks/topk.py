@@ -31,6 +31,7 @@ from tokenselect.ops import choose_method, perturbed_topk
 RESULTS = Path(__file__).parent / "results"
 SIGMA, NUM_SAMPLES = 0.1, 500
 SIZES = [(16, 8, 5), (64, 16, 10), (128, 9, 1), (128, 81, 1), (16, 196, 98), (2, 1568, 784)]
+SMALL = [(16, 8, 5), (16, 8, 3), (16, 16, 10), (64, 16, 10), (16, 32, 20)]
 LIMIT = 4 << 30  # bytes that the plain operator may take before it counts as failed
 
 
@@ -142,6 +143,20 @@ def measure_crossover(repeats: int) -> list[dict[str, object]]:
             times = measure_times(["exact", "sampled"], size, repeats)
             ratio = times["exact"] / times["sampled"]
             rows.append({"size": size, "ratio": ratio, "rule": choose_method(length, k)})
+    return rows
+
+
+def measure_exact(repeats: int, device: torch.device) -> list[dict[str, object]]:
+    """Compare the exact operator with 500 one-hot samples at small sizes, on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    rows = []
+    for size in SMALL:
+        times = measure_times(["one-hot", "sampled", "exact"], size, 8 * repeats)
+        rows.append({"b × l × k": "×".join(map(str, size))})
+        rows[-1] |= {f"{name} ms": value for name, value in times.items()}
+        rows[-1]["exact / one-hot"] = times["exact"] / times["one-hot"]
+    torch.set_num_threads(threads)
     return rows
 
 

@@ -5,13 +5,15 @@ import io
 import json
 import os
 import platform
+import sys
+import time
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import speed
+from benchmarks import speed, topk
 from benchmarks.speed.alternatives import measure_alternatives
 from benchmarks.speed.dense import (
     measure_compiled,
@@ -31,8 +33,15 @@ from benchmarks.speed.selected import (
     measure_training,
     measure_windows,
 )
-from benchmarks.speed.timing import Part, Row
+from benchmarks.speed.timing import CLOCK, Part, Row, use_processor_time
+from benchmarks.startup import measure_startup
 
+# What makes a machine with AVX-512 compute as one without it does, in torch and its libraries.
+AVX2 = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+}
 RESULTS = Path(__file__).parents[1] / "results"
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 PARTS: dict[str, Part] = {
@@ -43,6 +52,8 @@ PARTS: dict[str, Part] = {
     "blocks": measure_blocks,
     "windows": measure_windows,
     "training": measure_training,
+    "topk": topk.measure_exact,
+    "startup": measure_startup,
     "memory": measure_memory,
     "compiled": measure_compiled,
     "growth": measure_growth,
@@ -62,6 +73,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--out", type=Path, default=RESULTS / "speed.json")
+    parser.add_argument("--avx2", action="store_true", help="without AVX-512; tables of their own")
+    parser.add_argument(
+        "--processor-time", action="store_true", help="on one thread; if it is busy"
+    )
     parser.add_argument("--peak-of", nargs=2, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -71,16 +86,24 @@ def main() -> None:
     settings = parse()
     if settings.peak_of:
         return print_peak(*settings.peak_of, settings.device)
+    if settings.avx2 and not AVX2.items() <= os.environ.items():
+        words = [sys.executable, "-m", "benchmarks.speed", *sys.argv[1:]]
+        os.execve(sys.executable, words, {**os.environ, **AVX2})
+    if settings.processor_time:
+        use_processor_time()
     results = json.loads(settings.out.read_text()) if settings.out.exists() else {}
     for part in settings.parts:
-        results[part] = {
-            "command": f"python -m benchmarks.speed --parts {part} --repeats {settings.repeats} "
-            f"--device {settings.device.type}",
+        name = f"{part}_avx2" if settings.avx2 else part
+        results[name] = {
+            "command": f"python -m benchmarks.speed --parts {part} --repeats {settings.repeats}"
+            + (" --processor-time" if settings.processor_time else "")
+            + (" --avx2" if settings.avx2 else "")
+            + ("" if settings.device.type == "cpu" else f" --device {settings.device.type}"),
             "machine": describe_machine(settings.device),
             "rows": PARTS[part](settings.repeats, settings.device),
         }
         settings.out.write_text(json.dumps(results, indent=1) + "\n")
-        print(to_text(part, results[part]), flush=True)
+        print(to_text(name, results[name]), flush=True)
     save_text(results, settings.out.with_suffix(".txt"))
     if settings.out.parent == RESULTS:
         fill_page(results, PAGE)
@@ -93,8 +116,11 @@ def describe_machine(device: torch.device) -> str:
     """Say what the figures were measured on, and how busy it was."""
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
+    threads = f"{torch.get_num_threads()} threads"
+    if CLOCK[0] is time.process_time:
+        threads = "1 thread, processor time"
     return (
-        f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, "
+        f"{platform.machine()}, {os.cpu_count()} cores, {threads}, "
         f"AVX-512 {'' if 'AVX512' in torch.backends.cpu.get_cpu_capability() else 'not '}used, "
         f"torch {torch.__version__}, load {os.getloadavg()[0]:.1f}"
     )
@@ -112,8 +138,8 @@ def to_text(part: str, result: Row) -> str:
 
 
 def save_text(results: dict[str, Row], path: Path) -> None:
-    """Write all parts that are known, in their order."""
-    path.write_text("\n".join(to_text(part, results[part]) for part in PARTS if part in results))
+    """Write all parts that are known."""
+    path.write_text("\n".join(to_text(part, results[part]) for part in results))
 
 
 if __name__ == "__main__":

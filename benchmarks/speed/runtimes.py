@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from benchmarks.speed.timing import PAIRS, Row, build, build_torchvision, make_clips
 from tokenselect.export import OnnxModel, OpenVinoModel
 from tokenselect.export.formats import export_program
-from tokenselect.export.runtimes import cache_folder
+from tokenselect.export.runtimes import FILES_VERSION, cache_folder
 from tokenselect.measure.cost import count_macs
 
 PLANS = {"mvit_b16": "T0_0.6-S4_0.9", "video_swin_b": "T0_0.6"}
@@ -37,6 +37,9 @@ def compare(name: str, repeats: int, device: torch.device) -> list[Row]:
     """Give a row for each model and runtime."""
     torch.manual_seed(0)
     theirs = build_torchvision(name, device)
+    with torch.no_grad():
+        for table in theirs.parameters():  # zero biases and norms of one would be left out of files
+            table.add_(0.02 * torch.randn_like(table))
     weights = PAIRS[name][1](theirs.state_dict())
     models: dict[tuple[str, str], nn.Module] = {("torchvision", "dense"): theirs}
     for plan in ("dense", PLANS[name]):
@@ -73,7 +76,7 @@ def open_all(
     name: str, maker: str, plan: str, model: nn.Module, shape: tuple[int, ...]
 ) -> dict[str, Callable[[Tensor], Tensor]]:
     """Open a model in every runtime, by way of one ONNX file."""
-    path = Path(cache_folder()) / f"benchmark-{maker}-{name}-{plan}-{torch.__version__}.onnx"
+    path = Path(cache_folder()) / f"benchmark-{FILES_VERSION}-{maker}-{name}-{plan}.onnx"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         OnnxModel.write(export_program(model, input_shape=shape), path, metadata={})
