@@ -18,7 +18,7 @@ from tokenselect.export import (
     export_model,
     time_exported,
 )
-from tokenselect.export.formats import export_program
+from tokenselect.export.formats import export_program, fold_norms
 from tokenselect.insertion import remove_selectors
 from tokenselect.models import create_model
 
@@ -161,3 +161,15 @@ def test_the_dense_model_is_timed_beside_the_selecting_one(tmp_path):
 def test_selection_without_training_is_exported_too():
     model = tiny_mvit("T0=3-S1=4x5", method="motion")
     assert compare_logits(model, export_program(model).module()).largest < 1e-5
+
+
+def test_folded_norms_change_no_logits_and_leave_the_model_alone():
+    model = tiny_mvit("T0=3-S1=4x5").eval()
+    clips = torch.randn(2, 3, *model.default_input)
+    with torch.no_grad():
+        logits = model(clips)
+        folded = fold_norms(model)
+        torch.testing.assert_close(folded(clips), logits, rtol=1e-4, atol=1e-5)
+        assert torch.equal(model(clips), logits)
+    assert folded.blocks[1].norm_mlp.weight.eq(1).all()
+    assert not model.blocks[1].norm_mlp.weight.eq(1).all()

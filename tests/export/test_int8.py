@@ -63,7 +63,6 @@ def test_openvino_s_file_itself_is_compared_choices_included(model, clips, tmp_p
     pytest.importorskip("openvino")
     report = export_int8(model, tmp_path / "a.xml", OpenVinoModel, clips=clips, limit=1.0)
     opened = OpenVinoModel(tmp_path / "a.xml")
-    assert opened.metadata["plan"] == "T0=3-S1=4x5"
     with torch.no_grad():
         found, own = opened(clips[1::2]), model(clips[1::2])
     assert report.moved == pytest.approx(((found - own).norm() / own.norm()).item(), abs=1e-4)

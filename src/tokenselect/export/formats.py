@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import tempfile
 import warnings
@@ -18,6 +19,9 @@ from torch.overrides import TorchFunctionMode
 
 from tokenselect.adapters import is_supported
 from tokenselect.adapters.language import LanguageAdapter
+from tokenselect.backbones.fast_cpu import is_untouched
+from tokenselect.backbones.mvit import MViT
+from tokenselect.backbones.mvit.block import Block
 from tokenselect.extras import require
 from tokenselect.insertion import adapter_of, vision_tower
 
@@ -97,15 +101,27 @@ def what_runs(
     return LogitsOf(model), (batch, *input_shape[1:])
 
 
+def fold_norms(model: nn.Module) -> nn.Module:
+    """Copy an MViT of ours, its norms' scales and shifts in the layers that read them."""
+    if not isinstance(model, MViT):
+        return model
+    copied = copy.deepcopy(model)
+    for block in copied.blocks:
+        if isinstance(block, Block) and is_untouched(*block.children()):
+            block.fold_norms()
+    return copied
+
+
 def export_program(
     model: nn.Module, *, input_shape: tuple[int, ...] | None = None
 ) -> ExportedProgram:
     """Trace a model in evaluation mode, at one input size, for every batch size.
 
     Args:
-        model: its mode is restored afterwards.
+        model: left as it is; its mode is restored afterwards.
         input_shape: of its input, batch first; None for the model's own.
     """
+    model = fold_norms(model)
     runner, shape = what_runs(model, input_shape)
     is_batch = len(shape) == 5
     device = next(model.parameters()).device

@@ -239,6 +239,21 @@ class Block(nn.Module):
             raise ValueError("class_attention needs a class token, got a grid with num_prefix=0")
         return self.attention.class_attention(self.norm_attention(grid.tokens), grid.thw)
 
+    @torch.no_grad()
+    def fold_norms(self) -> None:
+        """Move the norms' scales and shifts into the layers that read them: runtimes do not."""
+        attention, mlp = self.attention, self.mlp
+        readers = {
+            self.norm_attention: (attention.q, attention.k, attention.v),
+            self.norm_mlp: (mlp.expand,) if self.widen is None else (mlp.expand, self.widen),
+        }
+        for norm, layers in readers.items():
+            for layer in layers:
+                layer.bias.add_(layer.weight @ norm.bias)
+                layer.weight.mul_(norm.weight)
+            norm.weight.fill_(1.0)
+            norm.bias.zero_()
+
     def class_tokens(self, grid: TokenGrid) -> Tensor:
         """Return the (b, p, c') class tokens that the block makes, and compute no patches."""
         tokens = self.norm_attention(grid.tokens)

@@ -50,8 +50,8 @@ class Positions(nn.Module):
         space, time = resize_tables(self.space, self.time, (t, h, w))
         first = self.class_token + self.class_position
         if out is None:
-            patches = patches + (space + time[:, None, None])
-            return torch.cat([first.expand(patches.shape[0], 1, -1), patches.flatten(1, 3)], dim=1)
+            tokens = patches.flatten(1, 3) + (space + time[:, None, None]).flatten(0, 2)
+            return torch.cat([first.expand(tokens.shape[0], 1, -1), tokens], dim=1)
         out[:, 0] = first
         places = out[:, 1:].unflatten(1, (t, h, w))
         torch.add(patches, space, out=places).add_(time[:, None, None])
