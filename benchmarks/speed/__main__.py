@@ -27,6 +27,7 @@ from benchmarks.speed.limit import measure_blocks, measure_limit
 from benchmarks.speed.page import fill_page
 from benchmarks.speed.runtimes import measure_runtimes
 from benchmarks.speed.selected import (
+    measure_batches,
     measure_optimized,
     measure_selected,
     measure_throughput,
@@ -49,6 +50,7 @@ PARTS: dict[str, Part] = {
     "runtimes": measure_runtimes,
     "dense": measure_dense,
     "selected": measure_selected,
+    "batches": measure_batches,
     "blocks": measure_blocks,
     "windows": measure_windows,
     "training": measure_training,
