@@ -15,7 +15,7 @@ from tokenselect.checkpoints.files import EMBEDDED
 from tokenselect.cli.classify import list_files
 from tokenselect.cli.main import main
 from tokenselect.comparison.lines import Line
-from tokenselect.comparison.planning import Comparison, plan_trials
+from tokenselect.comparison.planning import Comparison, check_videos, plan_trials
 from tokenselect.data import TableLayout, VideoError, open_video, read_annotations, write_video
 from tokenselect.data.synthetic import CLASS_NAMES
 from tokenselect.inference.rows import Row, classify_videos
@@ -64,6 +64,21 @@ def test_a_start_of_other_classes_is_not_tested_as_it_is(tmp_path, trains):
         assert refused == (
             {"dense.start", *([] if trains else ["T0_0.5.uniform"])} if is_other else set()
         )
+
+
+def test_results_of_other_videos_of_the_same_names_are_not_taken(tmp_path):
+    for part in ("train", "val", "test"):
+        path = tmp_path / "data" / part / "up" / "0.mp4"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"one")
+    data = recipe_from_dict(
+        {**RECIPE, "data": {**DATA, "source": "videos", "root": str(tmp_path / "data")}}
+    ).data
+    for _ in range(2):
+        check_videos(data, tmp_path / "out")
+    path.write_bytes(b"another")
+    with pytest.raises(ValueError, match=r"out holds results of other videos of the same names"):
+        check_videos(data, tmp_path / "out")
 
 
 @pytest.mark.parametrize("count", [7, 9])

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,6 +62,22 @@ def mark_clips(data: DataRecipe) -> str:
                 [[(Path(s.path).name, s.label, *(s.span or ())) for s in part] for part in parts]
             )
     return _marks[repr(data)]
+
+
+def check_videos(data: DataRecipe, folder: Path) -> None:
+    """Refuse a folder that holds results of other videos of the same names and labels."""
+    if data.source == "synthetic":
+        return
+    paths = [sample.path for part in PARTS for sample in read_part(data, part).samples]
+    now = digest([os.path.getsize(path) if os.path.isfile(path) else 0 for path in paths])
+    file = folder / "videos" / mark_clips(data)[:16]
+    if file.exists() and file.read_text() != now:
+        raise ValueError(
+            f"{folder} holds results of other videos of the same names: compare into another "
+            "folder with --out, or delete this one"
+        )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(now)
 
 
 def digest(values: object) -> str:
