@@ -32,9 +32,17 @@ def holding(place: Path) -> Iterator[None]:
         raise InUseError(f"{place} is being written by {who}: wait for it, or stop it") from None
     with held:
         since = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
-        owner.write_text(f"process {os.getpid()} on {socket.gethostname()} since {since}")
         try:
+            _note(owner, f"process {os.getpid()} on {socket.gethostname()} since {since}")
             yield
         finally:
             owner.unlink(missing_ok=True)
             lock.unlink(missing_ok=True)
+
+
+def _note(owner: Path, who: str) -> None:
+    """Write who holds a place; on a full disk, name the file."""
+    try:
+        owner.write_text(who)
+    except OSError as error:
+        raise OSError(f"{owner} cannot be written: {error.strerror or error}") from error

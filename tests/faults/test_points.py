@@ -15,7 +15,7 @@ from tokenselect.checkpoints.files import EMBEDDED
 from tokenselect.cli.classify import list_files
 from tokenselect.cli.main import main
 from tokenselect.comparison.lines import Line
-from tokenselect.comparison.planning import Comparison, check_videos, plan_trials
+from tokenselect.comparison.planning import Comparison, plan_trials, refuse_other_videos
 from tokenselect.data import TableLayout, VideoError, open_video, read_annotations, write_video
 from tokenselect.data.synthetic import CLASS_NAMES
 from tokenselect.inference.rows import Row, classify_videos
@@ -34,6 +34,17 @@ def test_a_run_that_another_process_trains_is_refused_with_who_it_is(tmp_path, c
     assert ended.value.code == 2
     assert f"run is being written by process {os.getpid()}" in capsys.readouterr().err
     assert not (tmp_path / "runs" / "run").exists()
+
+
+def test_a_place_on_a_full_disk_is_named_and_left_free(tmp_path, monkeypatch):
+    def fill_up(path, text):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_text", fill_up)
+    told = pytest.raises(OSError, match=r"\.run\.owner cannot be written: No space")
+    with told, holding(tmp_path / "run"):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_weights_of_other_classes_lend_no_classifier(tmp_path):
@@ -75,10 +86,10 @@ def test_results_of_other_videos_of_the_same_names_are_not_taken(tmp_path):
         {**RECIPE, "data": {**DATA, "source": "videos", "root": str(tmp_path / "data")}}
     ).data
     for _ in range(2):
-        check_videos(data, tmp_path / "out")
+        refuse_other_videos(data, tmp_path / "out")
     path.write_bytes(b"another")
     with pytest.raises(ValueError, match=r"out holds results of other videos of the same names"):
-        check_videos(data, tmp_path / "out")
+        refuse_other_videos(data, tmp_path / "out")
 
 
 @pytest.mark.parametrize("count", [7, 9])

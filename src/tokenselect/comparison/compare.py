@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tokenselect.comparison.lines import ORACLE, Line
-from tokenselect.comparison.planning import Cells, Comparison, check_videos, plan_trials
+from tokenselect.comparison.planning import Cells, Comparison, plan_trials, refuse_other_videos
 from tokenselect.comparison.table import (
     ComparisonRow,
     draw_figure,
@@ -56,7 +56,7 @@ def run_comparison(
         on_done: gets each trial when it ends, and what went wrong, if anything.
     """
     trials, cells = plan_trials(wanted)
-    check_videos(wanted.recipe.data, wanted.folder)
+    refuse_other_videos(wanted.recipe.data, wanted.folder)
     if on_start is not None:
         on_start(trials)
     folder = wanted.folder

@@ -64,7 +64,7 @@ def mark_clips(data: DataRecipe) -> str:
     return _marks[repr(data)]
 
 
-def check_videos(data: DataRecipe, folder: Path) -> None:
+def refuse_other_videos(data: DataRecipe, folder: Path) -> None:
     """Refuse a folder that holds results of other videos of the same names and labels."""
     if data.source == "synthetic":
         return
