@@ -33,20 +33,20 @@ def calibrate(
     device: str | None = None,
     json: bool = False,
 ) -> None:
-    """Propose plans that meet a budget of milliseconds or GMACs a clip, the best first.
+    """Propose plans that meet a budget of milliseconds or GMACs per clip, the best first.
 
     Accuracy is expected from recorded results (of `tokenselect evaluate --output`, else the paper's
     for its models); where there are none, plans that keep more tokens come first.
 
     Args:
         model: name of the model, for example mvit_b16.
-        checkpoint: of a trained model instead; only its trained sites are used.
-        target_ms: at most so many milliseconds for one clip, measured here.
-        target_gmacs: at most so many GMACs for one clip.
-        results: JSON files of recorded results, or folders of them, with commas between.
+        checkpoint: a trained model instead of a name; only its trained sites are used.
+        target_ms: at most this many milliseconds per clip, measured on this machine.
+        target_gmacs: at most this many GMACs per clip.
+        results: JSON files of recorded results, or folders of them, separated by commas.
         sites: where to select, for example T0,S4; the trained sites, or those that the paper
             found best, if not given.
-        count: plans to propose.
+        count: how many plans to propose.
         repeats: timed forwards of each plan in turns; 0 for none with --target-gmacs.
         size: of the frames, if not the model's own.
         device: for example cpu or cuda; the accelerator if there is one and none is given.

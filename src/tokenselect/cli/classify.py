@@ -32,17 +32,17 @@ def classify(
     workers: int | None = None,
     ray: str | None = None,
 ) -> None:
-    """Classify many videos into one table, a row each; run it again to finish what was killed.
+    """Classify many videos into a table, one row each; run it again to finish a killed run.
 
     Args:
         videos: files, folders, patterns, or lists of files (.txt, one per line).
         options: which model.
         engine: what runs it.
-        out: results, .csv, .parquet or .jsonl; videos that have a row there already are skipped.
+        out: results (.csv, .parquet or .jsonl); videos that already have a row are skipped.
         views: clips × crops of a video, or of each window, for example 5x1.
-        window: a longer video is read in windows of so many seconds; 0 for never.
+        window: longer videos are split into windows of this many seconds; 0 for never.
         step: seconds from one window to the next; half a window if not given.
-        batch: clips of one forward pass, from one video or several.
+        batch: clips per forward pass, from one video or several.
         workers: processes that read videos and, on a CPU or a Ray cluster, run the model; as many
             as threads if not given.
         ray: address of a Ray cluster, auto, or local for a new one on this machine.

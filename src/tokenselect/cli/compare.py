@@ -51,23 +51,23 @@ def compare(
     Args:
         dataset: "synthetic", a recipe (YAML), or a folder with train/, val/ and test/ of class
             folders.
-        model: in place of the recipe's.
-        plans: with commas between them.
-        methods: with commas between them; "oracle", on synthetic actions, is told the truth.
-        variants: changes of the recipe, "name:key=value,key=value" with spaces between variants.
+        model: name of the model, in place of the recipe's.
+        plans: separated by commas.
+        methods: separated by commas; "oracle", on synthetic actions, is told the truth.
+        variants: changes to the recipe, "name:key=value,key=value", separated by spaces.
         cells: YAML file of blocks with plans, methods and variants, in place of those three.
-        seeds: each cell is trained this often.
+        seeds: how often each cell is trained.
         recipe: YAML file of data, augmentation and schedule of the fine-tuning.
         dense: checkpoint to start from ("{seed}" in it stands for the seed), or the recipe that
             trains it; None trains it with the recipe.
-        epochs: of the fine-tuning, in place of the recipe's.
-        out: folder of everything that is written; what is finished there is not done again.
+        epochs: epochs of fine-tuning, in place of the recipe's.
+        out: folder for all results; what is finished there is not done again.
         workers: processes at a time; 0 runs all in this one.
-        threads: of each process.
-        views: clips x crops of a test.
-        train_free: test the dense weights with each method as they are, without fine-tuning.
+        threads: threads per process.
+        views: clips x crops per test video.
+        train_free: test each method on the unchanged dense weights, without fine-tuning.
         share_dense: train one dense model for all seeds.
-        repeats: rounds of the timing of a clip; 0 for none.
+        repeats: timing rounds per clip; 0 for none.
     """
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr, format="%(message)s")
     tuning = choose_recipe(dataset, recipe, model=model, epochs=epochs)

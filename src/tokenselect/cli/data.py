@@ -43,8 +43,8 @@ def check(
 ) -> None:
     """Read every video; report what is missing, broken, too short, listed twice or unlabelled.
 
-    The parts of a data set are compared: their classes and counts, videos in two of them. Ends
-    with exit code 1 if there is anything to mend.
+    Also compares the parts of a data set: classes, counts, and videos that are in two of them.
+    Ends with exit code 1 if it finds a problem.
 
     Args:
         dataset: a recipe (.yaml), whose parts are checked; a folder of class folders, or of
@@ -58,7 +58,7 @@ def check(
         cache_short_side: of the frames in a cache, to say how much disk it will take; the
             recipe's, or 96.
         workers: videos read at once; as many as there are cores if not given.
-        quick: read the list of frames and the first frame of each video only.
+        quick: read only the list of frames and the first frame of each video.
         json: print JSON instead of tables.
     """
     folders: list[Path] = []

@@ -42,21 +42,21 @@ def evaluate(
     predictions: str | None = None,
     confusion: str | None = None,
 ) -> None:
-    """Test a trained model: accuracy, cost and time a video.
+    """Test a trained model: accuracy, cost and time per video.
 
     Args:
         checkpoint: a run's folder (its best), a checkpoint's folder or its weights' file.
         dataset: "test", "val" or "train" of the model's recipe, "synthetic", or annotations (a
             file or a folder of class folders).
-        options: of the clips.
+        options: how clips are found and read.
         engine: what runs the model.
         views: clips x crops of each video, averaged after the softmax: 5x1, 4x3, 1x3.
         plan: what to select, in place of the trained plan; "dense" selects nothing.
         method: how to select, in place of the trained method.
-        batch_size: videos at once.
+        batch_size: videos per forward pass.
         output: JSON file for the results.
-        predictions: CSV file for the answer to each video.
-        confusion: picture (.png) of how often each class was taken for which.
+        predictions: CSV file for the answer for each video.
+        confusion: picture (.png) of which class was mistaken for which, and how often.
     """
     check_folder(output, predictions, confusion)
     model = options.load(checkpoint, plan=plan, method=method)

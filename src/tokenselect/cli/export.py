@@ -33,7 +33,7 @@ def export(
     repeats: int = 5,
     json: bool = False,
 ) -> None:
-    """Write a model to a file of a fixed input size and any batch, checked against the model.
+    """Write a model to a file with a fixed input size and any batch, checked against the model.
 
     Args:
         checkpoint: run folder or .safetensors file of a trained model, or the name of a model.
@@ -44,10 +44,10 @@ def export(
         method: how to select, in place of the checkpoint's own.
         videos: file, folder or pattern of videos to compare on, beside random clips.
         tolerance: largest difference between the file's logits and the model's.
-        int8: compute the linear layers behind the last selection in 8 bits.
+        int8: compute the linear layers after the last selection in 8 bits.
         calibrate: file, folder or pattern of videos for int8: half of them calibrate, accuracy and
             choices are compared on the others.
-        int8_limit: largest share of other answers and of other choices that int8 may cause.
+        int8_limit: largest share of answers, and of choices, that int8 may change.
         repeats: timed runs of a clip with selection and without, in turns; 0 for no timing.
         json: print JSON instead of text.
     """

@@ -22,21 +22,21 @@ def headroom(
     seed: int = 0,
     json: bool = False,
 ) -> None:
-    """Say what a choice of frames or regions could win on a data set, before training a selector.
+    """Show what a choice of frames or regions could gain on a data set, before training selectors.
 
-    The dense model answers each clip with many sets of frames, its weights as they are: evenly
-    spaced ones, the best set for all clips, and the best for each clip.
+    Runs the unchanged dense model on many sets of frames of each clip, and compares evenly spaced
+    ones, the best set for all clips, and the best for each clip.
 
     Args:
         checkpoint: a run's folder (its best), a checkpoint's folder or its weights' file; selectors
             in it are left out.
         dataset: "test", "val" or "train" of the model's recipe, "synthetic", or annotations.
-        options: of the clips.
-        keep: so many token frames before block 0.
+        options: how clips are found and read.
+        keep: this many token frames before block 0.
         plan: one site instead, such as T4_0.3 or S2_0.3.
         choices: sets of frames to try at most; regions are all tried.
-        batch_size: videos at once.
-        seed: of the draw of sets.
+        batch_size: videos per forward pass.
+        seed: seed of the random sets.
         json: print JSON instead of a table.
     """
     if (keep is None) == (plan is None):

@@ -42,7 +42,7 @@ def init(dataset: str, out: str | None = None, epochs: int = 30, force: bool = F
             files; an annotation file.
         out: the recipe; NAME.yaml in this folder if not given.
         epochs: passes over the training videos.
-        force: write over a recipe that is there.
+        force: replace files that exist.
     """
     with telling(f"looking at {dataset}"):
         proposal = look_at(Path(dataset))

@@ -21,9 +21,9 @@ def live(
     top: int = 3,
     json: bool = False,
 ) -> None:
-    """Answer a camera's last seconds again and again: label, kept frames and region, saving.
+    """Classify a camera's last seconds again and again: label, kept frames and region, saving.
 
-    The newest frames win: where the model is slower than the camera, frames are skipped, and said.
+    Uses the newest frames: if the model is slower than the camera, it skips some, and says so.
 
     Args:
         source: number of a camera, or a file that is played in its place.

@@ -44,7 +44,7 @@ def predict(
     repeats: int = 3,
     json: bool = False,
 ) -> None:
-    """Say what is in videos, with the cost of the model with its selection and without.
+    """Classify videos, and show what the model costs with and without selection.
 
     Args:
         videos: files, folders, patterns, http addresses, a camera's number, or sample (sample:0 to
@@ -52,11 +52,11 @@ def predict(
         options: which model.
         engine: what runs it.
         views: clips × crops of a video, or of each window, for example 5x1.
-        window: a longer video is read in windows of so many seconds; 0 for never.
+        window: longer videos are split into windows of this many seconds; 0 for never.
         step: seconds from one window to the next; half a window if not given.
-        whole: take each video as one long clip, too: the T site chooses among all its frames.
-        seconds: to record of a camera.
-        top: how many classes to show; 5 if not given, of many videos 1.
+        whole: also take each video as one long clip; the T site chooses among all its frames.
+        seconds: how long to record from a camera.
+        top: how many classes to show; by default 5, or 1 for many videos.
         repeats: timed forwards, with selection and without in turns; 0 for no timing.
         json: print JSON instead of tables.
     """

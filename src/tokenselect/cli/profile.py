@@ -33,7 +33,7 @@ def profile(
 
     Args:
         model: name of the model, for example mvit_b16; or a run's folder or a checkpoint.
-        engine: what runs it when it is timed.
+        engine: what runs it for timing.
         plan: selection plan, for example T0_0.6-S4_0.9; a checkpoint's own if not given.
         frames: frames of a clip; the model's own if not given.
         size: side of a frame, or height and width; the model's own if not given.

@@ -21,7 +21,7 @@ def serve(
     max_seconds: float = 300.0,
     open: bool = False,
 ) -> None:
-    """Show a web page on this machine: drop a video, move the plan, see what is kept and saved.
+    """Open a local web page: drop in a video, change the plan, see what is kept and saved.
 
     It offers the model and the checkpoints that are given (several with commas between), then the
     package's own and those by name.
@@ -31,9 +31,9 @@ def serve(
         engine: what answers and is timed; torch records what is kept.
         host: address to listen on; the default can be reached from this machine only, and 0.0.0.0
             from the whole network.
-        port: to listen on; 0 for any that is free.
-        max_mb: largest file that is taken.
-        max_seconds: longest video that is taken.
+        port: port to listen on; 0 for any free one.
+        max_mb: largest file to accept.
+        max_seconds: longest video to accept.
         open: open the page in the browser.
     """
     for package in ("fastapi", "uvicorn"):

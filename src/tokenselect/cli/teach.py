@@ -27,7 +27,7 @@ def teach(
     batch_size: int = 16,
     seed: int = 0,
 ) -> None:
-    """Give a trained dense model selectors in minutes; its own weights stay as they are.
+    """Add selectors to a trained dense model in minutes, without changing its weights.
 
     The scorers learn what the model loses with frames and regions drawn at random. Every fifth
     batch is held out, to decide how far each scorer is trusted against uniform selection.
@@ -36,13 +36,13 @@ def teach(
         checkpoint: a run's folder (its best), a checkpoint's folder or its weights' file.
         dataset: "train" of the model's recipe, or other clips, as `tokenselect evaluate` takes.
         plan: what to keep, for example T0_0.25 or T0_0.5-S4_0.5.
-        options: of the clips.
+        options: how clips are found and read.
         out: folder for the model with its selectors; CHECKPOINT_PLAN if not given.
-        labels: of the clips are used; --labels=false takes the model's own answers instead.
-        clips: learn from so many clips, drawn at random; None takes all.
+        labels: learn from the clips' labels; --labels=false uses the model's own answers.
+        clips: learn from this many clips, drawn at random; None takes all.
         steps: of each scorer, half as many before its second round of choices.
-        batch_size: clips at once; fewer where there are fewer than five batches.
-        seed: of the draws.
+        batch_size: clips per forward pass; fewer if there are fewer than five batches.
+        seed: seed of all random draws.
     """
     model = options.load(checkpoint, plan="dense")
     found = options.find(model, dataset)

@@ -34,7 +34,7 @@ def visualize(
 ) -> None:
     """Draw which frames and regions of a video a model keeps, with the scores that decided.
 
-    Several plans with commas between are set side by side.
+    Separate several plans by commas to see them side by side.
 
     Args:
         video: file, folder of pictures, http address, camera's number, or sample.
@@ -43,7 +43,7 @@ def visualize(
             report with everything.
         start: seconds into the video at which the part to look at begins.
         seconds: length of that part; all that follows if not given. The clip is its middle.
-        width: of a frame in the picture, in pixels.
+        width: width of a frame in the picture, in pixels.
         repeats: timed forwards of each plan in turns; 0 for no timing.
     """
     check_place(Path(out))

@@ -62,23 +62,23 @@ class DataRecipe:
         train: videos to learn from.
         val: videos to validate on after each epoch.
         test: videos that `tokenselect evaluate` takes.
-        format: of the annotations; None tells it from their content.
+        format: format of the annotations; None recognises it by their content.
         class_names: file with the names of the classes in order, where the format needs it.
         table: columns, where the annotations are a table of another layout.
         num_classes: None counts those of the training videos.
-        frames: t, frames of a clip.
-        stride: frames of the video from one frame of the clip to the next; None takes one frame of
-            each of t equal segments of the whole video.
-        size: side of the square that the model sees.
+        frames: t, frames per clip.
+        stride: frames of the video from one frame of the clip to the next; None takes one frame
+            from each of t equal segments of the video.
+        size: side of the square that the model sees, in pixels.
         short_side: of the picture before a test crop is cut from it; None takes `size`.
         stats: mean and deviation of the colours, those of the model's first training.
         center: "clip" subtracts each clip's average frame, so that the model sees only what moves
             or changes; for videos only.
-        train_clips: clips of an epoch (synthetic only); no two epochs share one.
+        train_clips: clips per epoch (synthetic only); no two epochs share one.
         val_clips: clips to validate on (synthetic only).
         test_clips: clips to test on (synthetic only); None takes `val_clips`.
-        balance: draw training clips so that every class is as likely, however few it has; for
-            videos only.
+        balance: draw every class equally often in training, however few videos it has; for videos
+            only.
         workers: processes that load data, for each training process.
         cache: folder for decoded videos, safe to delete; None keeps none.
         cache_short_side: of the pictures in the cache; None keeps the videos' size.
@@ -125,16 +125,16 @@ class ModelRecipe:
     Attributes:
         name: one of `tokenselect.list_models()`.
         plan: such as "T0_0.6-S4_0.9"; "dense" selects nothing; "any" trains one model for every
-            plan of `budgets`, one of them a step.
-        budgets: plans that "any" draws from, the first being the one that is validated; empty takes
+            plan of `budgets`, a random one at each step.
+        budgets: plans that "any" draws from, of which the first is validated; empty takes
             `tokenselect.training.learner.DEFAULT`.
         method: "stts" or a baseline; `tokenselect.selectors.METHODS` lists them.
-        scorer: "taught" (by the dense model that a run begins from; else it begins as uniform
+        scorer: "taught" (by the dense model that a run starts from; else it starts as uniform
             selection), "from-uniform", "paper", "released" or "anchor-features".
         tokenwise: select patches one by one instead of regions (paper, Table 6).
-        weights: to start from: a run's folder, a file of ours or of another framework, or the name
-            of public ones. Dense ones serve every plan, and a classifier of other classes is left
-            out.
+        weights: where to start from: a run's folder, a weights file of ours or of another
+            framework, or the name of public weights. Dense weights serve every plan, and a
+            classifier of other classes is left out.
         activation_checkpointing: recompute the blocks in the backward pass to save memory.
         compile: run the model through torch.compile.
     """
@@ -157,7 +157,7 @@ class AugmentationRecipe:
     Attributes:
         scale: smallest and largest share of the picture that a crop takes.
         ratio: narrowest and widest aspect of a crop.
-        flip: probability of mirroring; 0 where left and right matter to the label.
+        flip: probability of mirroring; 0 if left and right matter to the label.
         jitter: strength of the colour jitter; 0 for none.
         rand_augment_ops: operations of RandAugment; 0 for none.
         rand_augment_magnitude: their mean strength, of 10.
@@ -194,7 +194,7 @@ class ScheduleRecipe:
     Attributes:
         epochs: passes over the data.
         warmup_epochs: of them, those in which the learning rate rises; may be a fraction.
-        batch_size: videos of a step, over all processes.
+        batch_size: videos per step, over all processes.
         accumulation: parts that a process cuts its share into, to save memory.
         lr: highest learning rate of the selectors.
         backbone_factor: the backbone's learning rate as a multiple of that.
@@ -202,11 +202,11 @@ class ScheduleRecipe:
             the full rate they would unlearn it.
         warmup_lr: learning rate of the first step.
         min_lr: learning rate of the last step.
-        weight_decay: of matrices; vectors and tables are spared.
+        weight_decay: for matrices; vectors and tables have none.
         clip_norm: largest norm of the gradient; None clips nothing.
-        sigma: noise of the selection at the start; it falls in a line to 0.
+        sigma: noise of the selection at the start; it falls linearly to 0.
         sigma_end: share of the run after which it is 0; the weights then learn from hard selection.
-        patience: stop after so many epochs without a better validation; None never stops early.
+        patience: stop after this many epochs without a better validation; None never does.
         ema: decay of the averaged weights; None keeps no average.
     """
 
