@@ -140,8 +140,9 @@ def to_text(part: str, result: Row) -> str:
 
 
 def save_text(results: dict[str, Row], path: Path) -> None:
-    """Write all parts that are known."""
-    path.write_text("\n".join(to_text(part, results[part]) for part in results))
+    """Write all parts that are known, in their order."""
+    order = sorted(results, key=lambda part: list(PARTS).index(part.removesuffix("_avx2")))
+    path.write_text("\n".join(to_text(part, results[part]) for part in order))
 
 
 if __name__ == "__main__":

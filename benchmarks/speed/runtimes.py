@@ -4,11 +4,12 @@ One thread and processor time, so that a busy machine does not blur the comparis
 where `tokenselect --runtime` keeps its own: exporting takes longer than measuring.
 """
 
+import argparse
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -20,6 +21,7 @@ from tokenselect.export.formats import export_program
 from tokenselect.export.runtimes import FILES_VERSION, cache_folder
 from tokenselect.measure.cost import count_macs
 
+RUNTIMES = ("torch", "onnxruntime", "openvino")
 PLANS = {"mvit_b16": "T0_0.6-S4_0.9", "video_swin_b": "T0_0.6"}
 
 
@@ -33,8 +35,14 @@ def measure_runtimes(repeats: int, device: torch.device) -> list[Row]:
         torch.set_num_threads(threads)
 
 
-def compare(name: str, repeats: int, device: torch.device) -> list[Row]:
-    """Give a row for each model and runtime."""
+def compare(
+    name: str,
+    repeats: int,
+    device: torch.device,
+    plans: Sequence[str] = (),
+    runtimes: Sequence[str] = RUNTIMES,
+) -> list[Row]:
+    """Give a row for each model and runtime; no plans are dense and one of the paper's."""
     torch.manual_seed(0)
     theirs = build_torchvision(name, device)
     with torch.no_grad():
@@ -42,15 +50,16 @@ def compare(name: str, repeats: int, device: torch.device) -> list[Row]:
             table.add_(0.02 * torch.randn_like(table))
     weights = PAIRS[name][1](theirs.state_dict())
     models: dict[tuple[str, str], nn.Module] = {("torchvision", "dense"): theirs}
-    for plan in ("dense", PLANS[name]):
+    for plan in plans or ("dense", PLANS[name]):
         torch.manual_seed(0)  # the selectors of a file that was kept
         models["ours", plan] = build(name, plan, device)
         models["ours", plan].load_state_dict(weights, strict=False)
-    clip = make_clips(models["ours", "dense"], 1, device)
+    clip = make_clips(next(m for key, m in models.items() if key[0] == "ours"), 1, device)
     runners = {
         (*key, runtime): run
         for key, model in models.items()
         for runtime, run in open_all(name, *key, model, tuple(clip.shape)).items()
+        if runtime in runtimes
     }
     with torch.inference_mode():
         gaps = {
@@ -91,12 +100,25 @@ def processor_time(run: Callable[[Tensor], Tensor], clip: Tensor) -> float:
     return time.process_time() - start
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("models", nargs="*", choices=[[], *PLANS], default=list(PLANS))
+    parser.add_argument("--plans", nargs="*", default=())
+    parser.add_argument("--runtimes", nargs="*", choices=RUNTIMES, default=RUNTIMES)
+    parser.add_argument("--repeats", type=int, default=5)
+    settings = parser.parse_args()
     torch.set_num_threads(1)
-    wanted = sys.argv[1:] or list(PLANS)
     print(f"PYTHONPATH=src:. python -m benchmarks.speed.runtimes {' '.join(sys.argv[1:])}")
     print(f"one thread, processor time, load {os.getloadavg()[0]:.1f}, torch {torch.__version__}")
-    for one in wanted:
-        for row in compare(one, 5, torch.device("cpu")):
+    for name in settings.models:
+        rows = compare(
+            name, settings.repeats, torch.device("cpu"), settings.plans, settings.runtimes
+        )
+        for row in rows:
             shown = (f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values())
             print("| " + " | ".join(shown) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
