@@ -127,7 +127,7 @@ def write_text(proposal: SplitProposal, path: Path, lists: Path | None, *, epoch
         stride=choose_stride(train.samples),
         epochs=epochs,
         warmup=min(3, epochs / 10),
-        batch_size=min(16, len(train)),
+        batch_size=min(8, len(train)),
     )
 
 
