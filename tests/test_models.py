@@ -3,9 +3,10 @@ from inspect import signature
 import pytest
 import torch
 
-from tokenselect import create_model, list_models
+from tokenselect import create_model, insert_selectors, list_models
 from tokenselect.backbones.video_swin import video_swin_b_w16
 from tokenselect.measure.cost import count_macs
+from tokenselect.training.sections import ModelRecipe
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -79,3 +80,8 @@ def test_what_the_builder_does_not_take_is_refused_with_what_it_takes():
 def test_a_builder_shows_its_own_arguments():
     parameters = signature(video_swin_b_w16).parameters
     assert parameters["num_classes"].default == 174 and "window" not in parameters
+
+
+def test_library_and_recipes_have_the_same_default_scorer():
+    defaults = {signature(f).parameters["scorer"].default for f in (create_model, insert_selectors)}
+    assert defaults == {ModelRecipe().scorer} == {"taught"}
