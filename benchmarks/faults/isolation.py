@@ -256,7 +256,8 @@ def _run_words(words: Sequence[str], sender: int, prepare: Callable[[], object])
             contextlib.redirect_stderr(errors),
         ):
             try:
-                prepare()
+                signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background
+                prepare()  # has it ignored
                 main(list(words))
                 code = 0
             except SystemExit as ended:
