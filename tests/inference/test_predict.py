@@ -131,7 +131,8 @@ def test_frames_are_left_out_only_where_their_places_decide_before_block_0(plan)
 
 
 PEAK = """
-import resource, sys, torch
+import re, sys, torch
+from pathlib import Path
 import tokenselect.data.packets as packets
 from tokenselect.data import open_video
 from tokenselect.inference.predict import predict_video
@@ -141,17 +142,18 @@ torch.set_num_threads(1)
 model = create_model("mvit_mini", num_classes=3, frames=4, size=32).eval()
 for path in sys.argv[1:]:
     predict_video(model, open_video(path), window=4.0)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 """
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_memory_does_not_grow_with_the_length_of_a_video(tmp_path):
     frames = torch.randint(0, 256, (12, 3, 240, 320)).byte()
-    paths = [tmp_path / f"{seconds}.mp4" for seconds in (6, 120)]
-    for path, times in zip(paths, (5, 100), strict=True):
+    paths = [tmp_path / f"{seconds}.mp4" for seconds in (6, 60)]
+    for path, times in zip(paths, (5, 50), strict=True):
         write_video(path, frames.repeat(times, 1, 1, 1), fps=10, options={"preset": "ultrafast"})
-    assert paths[1].stat().st_size > 2**25  # far more than may be held
+    assert paths[1].stat().st_size > 2**23  # far more than may be held
     command = [sys.executable, "-c", PEAK, *map(str, paths)]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert int(told[1]) - int(told[0]) < 8192  # kilobytes
