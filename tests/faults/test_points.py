@@ -18,7 +18,7 @@ from tokenselect.comparison.lines import Line
 from tokenselect.comparison.planning import Comparison, plan_trials, refuse_other_videos
 from tokenselect.data import TableLayout, VideoError, open_video, read_annotations, write_video
 from tokenselect.data.synthetic import CLASS_NAMES
-from tokenselect.inference.rows import Row, classify_videos
+from tokenselect.inference.rows import Row, begin_journal, classify_videos
 from tokenselect.locking import holding
 from tokenselect.models import create_model
 from tokenselect.training.recipe import recipe_from_dict
@@ -172,6 +172,19 @@ def test_damaged_results_are_refused_by_name(tmp_path, ending):
     out.write_bytes(out.read_bytes()[:-9] + b'"{\xff[')
     with pytest.raises(ValueError, match=f"rows{ending}"):
         classify_videos(["b.mp4"], out, lambda videos: [Row(v) for v in videos], settings={"m": 1})
+
+
+def test_a_journal_that_was_cut_off_keeps_its_rows_on_a_full_disk(tmp_path, monkeypatch):
+    journal, row = tmp_path / "rows.csv.part", Row("a.mp4")
+    whole = f'{{"settings": {{"m": 1}}}}\n{json.dumps(row.to_dict())}\n'
+    journal.write_text(whole + '{"video": "b')
+
+    def fill_up(path, content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", fill_up)
+    assert list(begin_journal(journal, {"m": 1})) == ["a.mp4"]
+    assert journal.read_text() == whole
 
 
 def test_a_damaged_journal_is_refused_by_name(tmp_path):
