@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from benchmarks.speed.timing import PAIRS, Row, build, build_torchvision, make_clips
 from tokenselect.export import OnnxModel, OpenVinoModel
-from tokenselect.export.formats import export_program
+from tokenselect.export.formats import export_program, fold_norms
 from tokenselect.export.runtimes import FILES_VERSION, cache_folder
 from tokenselect.measure.cost import count_macs
 
@@ -88,7 +88,7 @@ def open_all(
     path = Path(cache_folder()) / f"benchmark-{FILES_VERSION}-{maker}-{name}-{plan}.onnx"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        OnnxModel.write(export_program(model, input_shape=shape), path, metadata={})
+        OnnxModel.write(export_program(fold_norms(model), input_shape=shape), path, metadata={})
     onnx, openvino = OnnxModel(path, threads=1), OpenVinoModel(path, threads=1)
     return {"torch": model, "onnxruntime": onnx, "openvino": openvino}
 

@@ -19,7 +19,9 @@ from tokenselect.data.clips import ClipRule
 from tokenselect.export.formats import (
     FORMATS,
     ExportedModel,
+    ProgramModel,
     export_program,
+    fold_norms,
     what_runs,
 )
 from tokenselect.measure.cost import Timing, measure_latency
@@ -169,7 +171,8 @@ def export_model(
     """
     path, chosen = Path(path), find_format(file_format)
     tell("tracing the model")
-    program = export_program(model, input_shape=input_shape)
+    traced = model if chosen is ProgramModel else fold_norms(model)  # torch has fused norms
+    program = export_program(traced, input_shape=input_shape)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{os.getpid()}.{path.name}")
     unfinished.mkdir()

@@ -118,10 +118,9 @@ def export_program(
     """Trace a model in evaluation mode, at one input size, for every batch size.
 
     Args:
-        model: left as it is; its mode is restored afterwards.
+        model: its mode is restored afterwards.
         input_shape: of its input, batch first; None for the model's own.
     """
-    model = fold_norms(model)
     runner, shape = what_runs(model, input_shape)
     is_batch = len(shape) == 5
     device = next(model.parameters()).device
