@@ -105,7 +105,7 @@ def test_the_whole_of_x_clip_is_the_one_whose_regions_are_cut_by_hand():
 def test_the_whole_of_x_clip_is_trained_saved_and_cleaned(tmp_path):
     model, inputs = whole_x_clip()
     dense = model(**inputs).logits_per_video
-    with pytest.raises(ValueError, match=r"T0_0\.5 selects frames, and the model has one frame"):
+    with pytest.raises(ValueError, match=r"T0_0\.5 selects frames, but the model has only one"):
         insert_selectors(model, "T0_0.5")
     insert_selectors(model, "S1_0.5").train()
     model(**inputs).logits_per_video.square().sum().backward()

@@ -135,7 +135,7 @@ def test_a_plan_in_place_of_the_saved_one(tmp_path):
 
 
 def test_transformers_writes_folders_only(tmp_path):
-    with pytest.raises(ValueError, match=r"into a folder.*a\.safetensors"):
+    with pytest.raises(ValueError, match=r"to a folder.*a\.safetensors"):
         save_model(inserted(BY_NAME["videomae"]), tmp_path / "a.safetensors")
 
 

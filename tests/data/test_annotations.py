@@ -381,7 +381,7 @@ def test_rows_can_be_parts_of_a_video(tmp_path):
     found = read_annotations(table, table=layout)
     assert [(sample.label, sample.span) for sample in found.samples] == [(0, (4, 9)), (1, (9, 20))]
     wrong = write(tmp_path / "wrong.tsv", "path\tlabel\tfirst\tend\na.mp4\tno\t9\t4\n")
-    with pytest.raises(ValueError, match=r"first and end must be frames.* got '9' and '4'"):
+    with pytest.raises(ValueError, match=r"first and end must be frame numbers.* got '9' and '4'"):
         read_annotations(wrong, table=layout)
     with pytest.raises(ValueError, match="start and stop must both name a column"):
         TableLayout(start="first")

@@ -316,7 +316,7 @@ def test_200_clips_killed_half_way_are_finished_with_no_row_lost_or_doubled(chec
     rows = read_rows(out)
     assert Counter(row["video"] for row in rows) == Counter(videos)
     assert [row["video"] for row in rows if row["error"] is not None] == [videos[1]]
-    assert f"{done} before" in told
+    assert f"{done} earlier" in told
 
 
 @pytest.mark.slow

@@ -244,6 +244,6 @@ def test_a_site_that_keeps_all_says_so(video):
 
 def test_frames_of_a_model_that_has_one_are_refused():
     model = create_model("mvit_mini", frames=2, size=(48, 32))
-    with pytest.raises(ValueError, match=r"T0_0\.5 selects frames, and the model has one frame"):
+    with pytest.raises(ValueError, match=r"T0_0\.5 selects frames, but the model has only one"):
         insert_selectors(model, "T0_0.5")
     insert_selectors(model, "S0_0.5")

@@ -163,7 +163,7 @@ def test_a_camera_is_answered_while_it_runs(page):
     page.click("#tab-camera")
     assert page.is_hidden("#from-file") and page.is_disabled("#run")
     page.click("#camera")
-    expect(page.locator("#live-figures")).to_contain_text("clips a second", timeout=WAIT)
+    expect(page.locator("#live-figures")).to_contain_text("clips per second", timeout=WAIT)
     assert page.locator("#live-strip .screen").count() == 16
     assert 0 < page.locator("#live-strip .dropped").count() < 16
     assert page.locator("#live-strip .box").count() > 0

@@ -89,9 +89,11 @@ def read_and_answer(
         workers: processes; 0 does all in this one, as is done for fewer than two items each.
         is_torch: whether torch runs the model.
     """
+    if not workers or len(items) < 2 * workers:
+        yield from answer(read(items))
+        return
     in_workers = is_torch and next(model.parameters()).device.type == "cpu"
     work = SharedWork(items, partial(_chain, read, answer) if in_workers else read)
-    workers = workers if len(items) >= 2 * workers else 0
     loader = DataLoader(work, batch_size=None, num_workers=workers, in_order=False)
     yield from loader if in_workers else answer(loader)
 
