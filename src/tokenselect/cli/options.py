@@ -18,6 +18,7 @@ from torch import nn
 from tokenselect.checkpoints import info_of, load_model
 from tokenselect.cli.terminal import telling
 from tokenselect.data.sources import SAMPLE_NAME
+from tokenselect.measure.cost import be_silent
 from tokenselect.threads import set_threads
 from tokenselect.weights import fetch_public, public_weights
 
@@ -135,7 +136,7 @@ class RuntimeOptions:
     runtime: Literal["torch", "onnxruntime", "openvino", "auto"] = "torch"
 
     def pick(
-        self, model: nn.Module, *, batch: int = 1, tell: Callable[[str], object] = id
+        self, model: nn.Module, *, batch: int = 1, tell: Callable[[str], object] = be_silent
     ) -> Callable[[nn.Module], Runner]:
         """Give what opens models in the runtime; "auto" measures, and says on the error stream."""
         if self.runtime == "torch":

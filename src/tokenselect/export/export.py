@@ -24,7 +24,7 @@ from tokenselect.export.formats import (
     fold_norms,
     what_runs,
 )
-from tokenselect.measure.cost import Timing, measure_latency
+from tokenselect.measure.cost import Timing, be_silent, measure_latency
 
 BATCHES = (1, 3)  # both unlike the batch of 2 that was traced
 
@@ -148,7 +148,7 @@ def export_model(
     clips: Tensor | None = None,
     tolerance: float = 1e-3,
     metadata: Mapping[str, Any] | None = None,
-    tell: Callable[[str], object] = id,
+    tell: Callable[[str], object] = be_silent,
 ) -> LogitDifference:
     """Write a model to a file, which gets its name once its answers have been compared.
 
@@ -199,7 +199,7 @@ def time_exported(
     *,
     repeats: int,
     input_shape: tuple[int, ...] | None = None,
-    tell: Callable[[str], object] = id,
+    tell: Callable[[str], object] = be_silent,
 ) -> dict[str, Timing]:
     """Time one clip through a file and through one of the dense model, in turns.
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tokenselect.export.export import describe_export, export_model, find_format
 from tokenselect.export.formats import CLIPS, ExportedModel, OnnxModel, OpenVinoModel, ProgramModel
 from tokenselect.extras import require
+from tokenselect.measure.cost import be_silent
 from tokenselect.plan import CHILD
 
 LINEAR = "torch.nn.modules.linear.Linear"
@@ -146,7 +147,7 @@ def export_int8(
     clips: Tensor,
     labels: Tensor | None = None,
     limit: float = 0.02,
-    tell: Callable[[str], object] = id,
+    tell: Callable[[str], object] = be_silent,
 ) -> Int8Report:
     """Write a model with 8-bit linear layers; the file gets its name once it has been compared.
 

@@ -15,7 +15,7 @@ from tokenselect.export.export import export_model
 from tokenselect.export.formats import ExportedModel, OnnxModel, OpenVinoModel
 from tokenselect.extras import MissingExtraError
 from tokenselect.measure.accuracy import Runner
-from tokenselect.measure.cost import Timing, measure_latency
+from tokenselect.measure.cost import Timing, be_silent, measure_latency
 
 FILES: dict[str, type[ExportedModel]] = {"onnxruntime": OnnxModel, "openvino": OpenVinoModel}
 RUNTIMES = ("torch", *FILES, "auto")
@@ -39,7 +39,7 @@ def cached_file(model: nn.Module, kind: type[ExportedModel]) -> Path:
 
 
 def open_runtime(
-    model: nn.Module, runtime: str = "torch", *, tell: Callable[[str], object] = id
+    model: nn.Module, runtime: str = "torch", *, tell: Callable[[str], object] = be_silent
 ) -> Runner:
     """Give what maps clips to logits: the model itself, or its file in another runtime.
 
@@ -63,7 +63,7 @@ def open_runtime(
 
 @torch.inference_mode()
 def time_runtimes(
-    model: nn.Module, *, batch: int = 1, repeats: int = 5, tell: Callable[[str], object] = id
+    model: nn.Module, *, batch: int = 1, repeats: int = 5, tell: Callable[[str], object] = be_silent
 ) -> dict[str, Timing]:
     """Time every runtime that is installed, in turns: seconds by name, the fastest first.
 

@@ -21,7 +21,14 @@ from tokenselect.inference.predict import find_doubt
 from tokenselect.inference.preprocessor import Video, open_frames
 from tokenselect.insertion import adapter_of, record_selections, selectors_of, watch_grids
 from tokenselect.measure.accuracy import Runner
-from tokenselect.measure.cost import NOISY, Timing, are_told_apart, layer_costs, time_forwards
+from tokenselect.measure.cost import (
+    NOISY,
+    Timing,
+    are_told_apart,
+    be_silent,
+    layer_costs,
+    time_forwards,
+)
 from tokenselect.ops.anchors import Pair, corners_of, default_stride
 from tokenselect.plan import THW, SelectionPlan
 from tokenselect.selectors import RegionSelector, Selection, Selector
@@ -131,10 +138,6 @@ def patch_stride(model: nn.Module, *, video: THW, thw: THW) -> THW:
 
 PlanOrText = SelectionPlan | str
 CountLayers = Callable[[nn.Module, list[THW], tuple[int, ...]], list[Layer]]
-
-
-def be_silent(_: str) -> None:
-    """Take what would be told to someone who waits."""
 
 
 def explain(

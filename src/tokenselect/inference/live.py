@@ -23,8 +23,8 @@ from tokenselect.data import VideoError
 from tokenselect.data.clips import ClipRule
 from tokenselect.data.frame_source import FramesInMemory, check_frame_size
 from tokenselect.data.sources import camera_address
-from tokenselect.inference.explain import be_silent, explain_video
-from tokenselect.measure.cost import Layer, count_macs
+from tokenselect.inference.explain import explain_video
+from tokenselect.measure.cost import Layer, be_silent, count_macs
 from tokenselect.visualization.explanation import Explanation, PlanStory
 from tokenselect.visualization.report import boxes_of
 

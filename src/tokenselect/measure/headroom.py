@@ -23,6 +23,7 @@ from tokenselect.insertion import (
     remove_selectors,
     selectors_of,
 )
+from tokenselect.measure.cost import be_silent
 from tokenselect.measure.significance import Paired, compare_answers
 from tokenselect.ops.anchors import Pair, count_anchors
 from tokenselect.plan import SelectionPlan, Site
@@ -75,7 +76,7 @@ def measure_headroom(
     plan: SelectionPlan | str,
     choices: int = 32,
     seed: int = 0,
-    on_batch: Callable[[int], object] = int,
+    on_batch: Callable[[int], object] = be_silent,
 ) -> Headroom:
     """Try many choices at one site with a dense model's weights as they are.
 
