@@ -9,13 +9,7 @@ from rich.markup import escape
 from tokenselect.checkpoints import info_of, load_model
 from tokenselect.cli.options import best_device, choose_source
 from tokenselect.cli.terminal import make_table, print_json, telling
-from tokenselect.inference.calibrate import (
-    Calibration,
-    Proposal,
-    Results,
-    calibrate_model,
-    find_results,
-)
+from tokenselect.inference.calibrate import Calibration, Results, calibrate_model, find_results
 from tokenselect.inference.explain import find_noisy
 from tokenselect.measure.cost import NOISY
 
@@ -55,12 +49,8 @@ def calibrate(
     if count < 1:
         raise ValueError(f"count must be at least 1, got {count}")
     with telling("building the model") as tell:
-        loaded = load_model(
-            choose_source(model, checkpoint),
-            plan="dense",
-            size=size,
-            device=device or best_device(),
-        )
+        source, place = choose_source(model, checkpoint), device or best_device()
+        loaded = load_model(source, plan="dense", size=size, device=place)
         name = info_of(loaded).name
         recorded = find_results(name, results.split(",") if results else ())
         found = calibrate_model(
@@ -73,9 +63,8 @@ def calibrate(
             repeats=repeats,
             tell=tell,
         )
-    source = recorded.source if recorded is not None else None
     if json:
-        print_json({"model": name, "results": source, **asdict(found)})
+        print_json({"model": name, "results": recorded and recorded.source, **asdict(found)})
     else:
         print_table(name, found, recorded, checkpoint=checkpoint)
 
@@ -94,11 +83,14 @@ def print_table(
     """Print the proposals, the dense model below them, and a line to paste."""
     console = Console()
     table = make_table("plan", "GMACs", "ms", "tokens kept", "expected top-1", title=name)
-    for proposal in found.proposals:
-        table.add_row(*figures_of(proposal))
-    table.add_section()
-    if found.dense.plan not in {p.plan for p in found.proposals}:
-        table.add_row(*figures_of(found.dense), style="dim")
+    dense = [] if found.dense.plan in {p.plan for p in found.proposals} else [found.dense]
+    for one in (*found.proposals, *dense):
+        top1 = "" if one.top1 is None else f"{'' if one.is_recorded else '≈ '}{one.top1:.1f}"
+        time = "" if one.milliseconds is None else str(one.milliseconds)
+        if one in dense:
+            table.add_section()
+        figures = f"{one.gmacs:.4g}", time, f"{one.kept:.0%}", top1
+        table.add_row(one.plan, *figures, style="dim" if one in dense else None)
     console.print(table)
     if recorded is None:
         console.print("No recorded results: plans that keep more tokens come first.")
@@ -112,12 +104,3 @@ def print_table(
     if checkpoint is not None:
         line = f"tokenselect predict VIDEO --checkpoint {checkpoint} --plan {best}"
     print(line)
-
-
-def figures_of(proposal: Proposal) -> list[str]:
-    """Write a proposal's figures."""
-    top1 = ""
-    if proposal.top1 is not None:
-        top1 = f"{proposal.top1:.1f}" if proposal.is_recorded else f"≈ {proposal.top1:.1f}"
-    time = "" if proposal.milliseconds is None else str(proposal.milliseconds)
-    return [proposal.plan, f"{proposal.gmacs:.4g}", time, f"{proposal.kept:.0%}", top1]

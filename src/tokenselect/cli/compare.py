@@ -4,6 +4,7 @@ import logging
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,11 @@ from rich.console import Console
 
 from tokenselect.cli.terminal import counting, make_table
 from tokenselect.comparison.compare import ComparisonResult, run_comparison
-from tokenselect.comparison.lines import (
-    Line,
-    cross,
-    default_dense,
-    default_recipe,
-    parse_variants,
-    read_lines,
-)
-from tokenselect.comparison.planning import Comparison, change
+from tokenselect.comparison.planning import Comparison, change, cross, parse_variants, read_lines
 from tokenselect.comparison.table import column_names, describe_tested, row_texts
 from tokenselect.comparison.trials import Trial
+from tokenselect.training import sections
+from tokenselect.training.data import PARTS
 from tokenselect.training.recipe import Recipe, read_recipe, recipe_from_dict
 
 
@@ -71,11 +66,12 @@ def compare(
     """
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr, format="%(message)s")
     tuning = choose_recipe(dataset, recipe, model=model, epochs=epochs)
+    rows, columns = (text.replace(",", " ").split() for text in (plans, methods))
     wanted = Comparison(
         folder=Path(out),
         recipe=tuning,
         dense=choose_dense(dense, tuning),
-        lines=choose_lines(plans, methods, variants, cells),
+        lines=read_lines(cells) if cells else cross(rows, columns, parse_variants(variants)),
         seeds=list(range(seeds)),
         is_trained=not train_free,
         shares_dense=share_dense,
@@ -83,17 +79,18 @@ def compare(
         threads=threads,
     )
     name = "synthetic actions" if tuning.data.source == "synthetic" else Path(dataset).stem
+    title = f"{tuning.model.name} on {name}"
     with counting("cells") as advance:
         found = run_comparison(
             wanted,
-            title=f"{tuning.model.name} on {name}",
+            title=title,
             command=shlex.join(["tokenselect", *sys.argv[1:]]),
             workers=workers,
             repeats=repeats,
             on_start=partial(tell_start, advance=advance),
             on_done=partial(tell_trial, advance=advance),
         )
-    show_comparison(found, title=f"{tuning.model.name} on {name}")
+    show_comparison(found, title=title)
 
 
 def choose_recipe(
@@ -113,10 +110,28 @@ def choose_recipe(
     return with_values(recipe, {"data.root": root, "model.name": model, "schedule.epochs": epochs})
 
 
+def default_recipe(dataset: str) -> Recipe:
+    """Give a fine-tuning that two cores finish: of synthetic actions, or of a folder of videos."""
+    mixing: dict[str, Any] = {"mixup": 0.0, "cutmix": 0.0}
+    if dataset == "synthetic":
+        data = sections.DataRecipe(size=64, train_clips=2000, val_clips=200, test_clips=800)
+        augmentation = sections.AugmentationRecipe(**mixing, label_smoothing=0.0)
+    else:
+        parts: dict[str, Any] = {part: sections.PartRecipe(annotations=part) for part in PARTS}
+        data = sections.DataRecipe(source="videos", **parts, stride=None, size=64)
+        augmentation = sections.AugmentationRecipe(
+            scale=(0.5, 1.0), rand_augment_ops=0, erasing=0.0, repeats=1, **mixing
+        )
+    schedule = sections.ScheduleRecipe(epochs=4, warmup_epochs=0.5, lr=2e-2, backbone_factor=0.01)
+    return Recipe(name="comparison", data=data, augmentation=augmentation, schedule=schedule)
+
+
 def choose_dense(dense: str | None, tuning: Recipe) -> Recipe | str:
     """Find the recipe or the checkpoint that all cells start from."""
-    if dense is None:
-        return default_dense(tuning)
+    if dense is None:  # from scratch: longer, all weights at the full lr
+        epochs = 4 * tuning.schedule.epochs
+        schedule = replace(tuning.schedule, epochs=epochs, lr=8e-4, backbone_factor=1.0)
+        return replace(tuning, schedule=schedule)
     if Path(dense).suffix not in (".yaml", ".yml"):
         return dense
     recipe = read_recipe(dense)
@@ -131,14 +146,6 @@ def with_values(recipe: Recipe, changes: dict[str, Any]) -> Recipe:
         if value is not None:
             change(values, key, value)
     return recipe_from_dict(values)
-
-
-def choose_lines(plans: str, methods: str, variants: str, cells: str | None) -> list[Line]:
-    """Find what is compared."""
-    if cells is not None:
-        return read_lines(cells)
-    columns = [text.replace(",", " ").split() for text in (plans, methods)]
-    return cross(columns[0], columns[1], parse_variants(variants))
 
 
 def tell_start(trials: Sequence[Trial], *, advance: Callable[..., None]) -> None:

@@ -9,19 +9,9 @@ from typing import Any
 
 import torch
 
-from tokenselect.comparison.lines import ORACLE, Line
-from tokenselect.comparison.planning import Cells, Comparison, plan_trials, refuse_other_videos
-from tokenselect.comparison.table import (
-    ComparisonRow,
-    draw_figure,
-    find_noise,
-    find_warnings,
-    summarize_cells,
-    write_html,
-    write_markdown,
-)
+from tokenselect.comparison import planning, table
 from tokenselect.comparison.trials import Trial, prepare_test, run_trials, write_json
-from tokenselect.measure.cost import measure_latency
+from tokenselect.measure.cost import be_silent, measure_latency
 from tokenselect.training.distributed import choose_device
 
 
@@ -29,20 +19,20 @@ from tokenselect.training.distributed import choose_device
 class ComparisonResult:
     """What a comparison found."""
 
-    rows: list[ComparisonRow]  # of the table
+    rows: list[table.ComparisonRow]  # of the table
     warnings: list[str]  # where learning is no better than not
     files: list[Path]  # that were written
 
 
 def run_comparison(
-    wanted: Comparison,
+    wanted: planning.Comparison,
     *,
     title: str,
     command: str = "",
     workers: int = 2,
     repeats: int = 15,
-    on_start: Callable[[Sequence[Trial]], object] | None = None,
-    on_done: Callable[[Trial, str | None], object] | None = None,
+    on_start: Callable[[Sequence[Trial]], object] = be_silent,
+    on_done: Callable[[Trial, str | None], object] = be_silent,
 ) -> ComparisonResult:
     """Run what is not done yet, and write everything anew.
 
@@ -55,47 +45,43 @@ def run_comparison(
         on_start: gets all trials before the first one runs.
         on_done: gets each trial when it ends, and what went wrong, if anything.
     """
-    trials, cells = plan_trials(wanted)
-    refuse_other_videos(wanted.recipe.data, wanted.folder)
-    if on_start is not None:
-        on_start(trials)
-    folder = wanted.folder
+    folder, recipe = wanted.folder, wanted.recipe
+    trials, cells = planning.plan_trials(wanted)
+    planning.refuse_other_videos(recipe.data, folder)
+    on_start(trials)
     errors = run_trials(trials, folder=folder, workers=workers, on_done=on_done)
-    rows = summarize_cells(wanted, cells, errors)
+    rows = table.summarize_cells(wanted, cells, errors)
     if repeats:
         rows = time_rows(rows, cells, repeats=repeats)
-    warnings = [*find_warnings(rows), *find_noise(rows)]
+    warnings = [*table.find_warnings(rows), *table.find_noise(rows)]
     told: dict[str, Any] = {"title": title, "command": command, "warnings": warnings}
     files = [folder / f"comparison.{suffix}" for suffix in ("json", "md", "png", "html")]
-    table, text, figure, page = files
-    recipe = wanted.recipe.to_dict()
-    write_json(table, {**told, "recipe": recipe, "rows": [row.to_dict() for row in rows]})
-    text.write_text(write_markdown(rows, **told))
+    values, text, figure, page = files
+    plain = {"recipe": recipe.to_dict(), "rows": [row.to_dict() for row in rows]}
+    write_json(values, {**told, **plain})
+    text.write_text(table.write_markdown(rows, **told))
     if importlib.util.find_spec("matplotlib") is None:
         files.remove(figure)
     else:
-        draw_figure(rows, figure, title=title)
-    page.write_text(write_html(rows, **told, figure=figure if figure in files else None))
+        table.draw_figure(rows, figure, title=title)
+    page.write_text(table.write_html(rows, **told, figure=figure if figure in files else None))
     return ComparisonResult(rows, warnings, files)
 
 
 @torch.inference_mode()
 def time_rows(
-    rows: Sequence[ComparisonRow], cells: Cells, *, repeats: int = 15
-) -> list[ComparisonRow]:
+    rows: Sequence[table.ComparisonRow], cells: planning.Cells, *, repeats: int
+) -> list[table.ComparisonRow]:
     """Fill in the milliseconds of a clip alone; not for the oracle, who is told what to keep."""
     device = choose_device()
     tasks: dict[str, Callable[[], object]] = {}
     for number, row in enumerate(rows):
-        if not row.seeds or row.method == ORACLE:
-            continue
-        line = Line(row.plan, row.method, row.variant)
-        model, clips = prepare_test(cells[line.title, row.seeds[0]], row.plan)
-        video, _ = clips.collate([clips.dataset[0]])
-        first = (video if video.ndim == 5 else video[:, 0]).to(device)  # one view
-        tasks[str(number)] = partial(model.to(device), first)
+        if row.seeds and row.method != planning.ORACLE:
+            line = planning.Line(row.plan, row.method, row.variant)
+            model, clips = prepare_test(cells[line.title, row.seeds[0]], row.plan)
+            video, _ = clips.collate([clips.dataset[0]])
+            first = (video if video.ndim == 5 else video[:, 0]).to(device)  # one view
+            tasks[str(number)] = partial(model.to(device), first)
     seconds = measure_latency(tasks, repeats=repeats)
-    return [
-        replace(row, milliseconds=seconds[str(n)].scaled(1000) if str(n) in seconds else None)
-        for n, row in enumerate(rows)
-    ]
+    times = {int(number): time.scaled(1000) for number, time in seconds.items()}
+    return [replace(row, milliseconds=times.get(number)) for number, row in enumerate(rows)]

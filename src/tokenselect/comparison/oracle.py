@@ -11,7 +11,6 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from tokenselect.data.synthetic import SPLITS, SyntheticActions
 from tokenselect.grid import TokenGrid
@@ -107,7 +106,7 @@ def guide_model(model: nn.Module) -> None:
 
 def guide_clips(clips: ClipSet) -> ClipSet:
     """Give synthetic clips together with their truth."""
-    made: Dataset[Any] = clips.dataset
+    made = clips.dataset
     if not isinstance(made, SyntheticActions):
         raise ValueError("method 'oracle' needs the truth, which only synthetic actions have")
     guided = GuidedClips(

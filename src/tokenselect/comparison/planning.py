@@ -1,23 +1,26 @@
-"""From what is compared to trials, each with a key that tells all that its result depends on."""
+"""What is compared, and the trials of it, each with a key that its result depends on alone."""
 
 import functools
 import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from torch import nn
 
-from tokenselect.comparison.lines import DENSE, ORACLE, START, Line
 from tokenselect.comparison.trials import Trial
 from tokenselect.data.labels import shorten
 from tokenselect.data.synthetic import CLASS_NAMES, SPLITS, SyntheticActions
 from tokenselect.measure.cost import count_macs
 from tokenselect.models import create_model
+from tokenselect.plan import SelectionPlan
+from tokenselect.selectors import METHODS
 from tokenselect.selectors.build import has_parameters, has_scorer
 from tokenselect.training.build import build_model
 from tokenselect.training.data import PARTS, read_part
@@ -26,6 +29,68 @@ from tokenselect.training.recipe import RENAMED_KEYS, Recipe, recipe_from_dict
 from tokenselect.training.sections import DataRecipe, ModelRecipe
 from tokenselect.weights.files import find_checkpoint
 from tokenselect.weights.load import HEAD
+
+ORACLE = "oracle"  # keeps what the truth says; synthetic actions only
+DENSE = "dense"
+START = "start"  # the dense model that all others are fine-tuned from, as it is
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table; a cell is a line with a seed."""
+
+    plan: str  # what is kept in the test
+    method: str  # one of `METHODS`, "oracle", or "dense" and "start" for the line without selection
+    variant: str = ""  # its name; "" for the recipe as it is
+    # keys of the recipe with dots to their values: {"schedule.sigma": 0.05}
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = (*METHODS, ORACLE, DENSE, START)
+        if self.method not in known:
+            raise ValueError(f"method must be one of {', '.join(known)}, got {self.method!r}")
+        object.__setattr__(self, "plan", str(SelectionPlan.of(self.plan)))
+
+    @property
+    def title(self) -> str:
+        """A short name, good in a file's name."""
+        return ".".join(part for part in (self.plan, self.method, self.variant) if part)
+
+
+Variants = Mapping[str, Mapping[str, Any]]  # name to the keys that it changes
+
+
+def cross(
+    plans: Sequence[str], methods: Sequence[str], variants: Variants | None = None
+) -> list[Line]:
+    """Make a line of every plan, method and variant."""
+    every = product(plans, methods, (variants or {"": {}}).items())
+    return [Line(plan, method, *variant) for plan, method, variant in every]
+
+
+def parse_variants(text: str) -> Variants:
+    """Read `name:key=value,key=value` words; `base:` changes nothing."""
+    variants = {}
+    for word in text.replace(";", " ").split():
+        name, colon, settings = word.partition(":")
+        pairs = [pair.partition("=") for pair in settings.split(",") if pair]
+        if not (name and colon) or any(not (key and equals) for key, equals, _ in pairs):
+            raise ValueError(f"a variant is name:key=value,key=value, got {word!r}")
+        variants[name] = {key: yaml.safe_load(value) for key, _, value in pairs}
+    return variants
+
+
+def read_lines(path: str | Path) -> list[Line]:
+    """Read a YAML list of blocks, each a product of `plans`, `methods` and, if any, `variants`."""
+    blocks = yaml.safe_load(Path(path).read_text())
+    lines: list[Line] = []
+    for block in blocks if isinstance(blocks, list) else [blocks]:
+        if not {"plans", "methods"} <= set(block) <= {"plans", "methods", "variants"}:
+            raise ValueError(
+                f"{path}: a block has plans, methods and perhaps variants, got {sorted(block)}"
+            )
+        lines += cross(block["plans"], block["methods"], block.get("variants"))
+    return list({line.title: line for line in lines}.values())  # none twice
 
 
 @functools.cache
@@ -51,17 +116,16 @@ _marks: dict[str, str] = {}  # of clips; listing many videos takes seconds
 
 def mark_clips(data: DataRecipe) -> str:
     """Digest the first synthetic clip of each part, or the names and labels of all videos."""
-    if repr(data) not in _marks:
-        if data.source == "synthetic":
-            make = functools.partial(SyntheticActions, 1, frames=data.frames, size=data.size)
-            pixels = b"".join(make(split=split)[0][0].numpy().tobytes() for split in SPLITS)
-            _marks[repr(data)] = hashlib.sha256(pixels).hexdigest()
-        else:
-            parts = [read_part(data, part).samples for part in PARTS]
-            _marks[repr(data)] = digest(
-                [[(Path(s.path).name, s.label, *(s.span or ())) for s in part] for part in parts]
-            )
-    return _marks[repr(data)]
+    if repr(data) in _marks:
+        return _marks[repr(data)]
+    if data.source == "synthetic":
+        make = functools.partial(SyntheticActions, 1, frames=data.frames, size=data.size)
+        pixels = b"".join(make(split=split)[0][0].numpy().tobytes() for split in SPLITS)
+        mark = hashlib.sha256(pixels).hexdigest()
+    else:
+        parts = [read_part(data, part).samples for part in PARTS]
+        mark = digest([[(Path(s.path).name, s.label, *(s.span or ())) for s in p] for p in parts])
+    return _marks.setdefault(repr(data), mark)
 
 
 def refuse_other_videos(data: DataRecipe, folder: Path) -> None:
@@ -123,13 +187,12 @@ class Comparison:
     def __post_init__(self) -> None:
         if not self.lines or not self.seeds:
             raise ValueError("a comparison needs at least one line and one seed")
-        if not self.is_trained:
-            learned = sorted({line.method for line in self.lines if has_parameters(line.method)})
-            if learned:
-                raise ValueError(
-                    f"methods {', '.join(learned)} have weights of their own, which must be "
-                    "trained: leave them out, or compare with training"
-                )
+        learned = sorted({line.method for line in self.lines if has_parameters(line.method)})
+        if learned and not self.is_trained:
+            raise ValueError(
+                f"methods {', '.join(learned)} have weights of their own, which must be "
+                "trained: leave them out, or compare with training"
+            )
 
 
 Cells = dict[tuple[str, int], Trial]  # (line's title, seed) to the trial that tests it
@@ -155,8 +218,7 @@ def dense_trial(wanted: Comparison, seed: int) -> Trial:
     """Make the trial of the dense model that a seed starts from."""
     if isinstance(wanted.dense, Recipe):
         seed = wanted.seeds[0] if wanted.shares_dense else seed
-        values = placed(wanted, wanted.dense)
-        values["seed"] = seed
+        values = placed(wanted, wanted.dense) | {"seed": seed}
         values["model"]["plan"] = DENSE
         return finish_trial(wanted, values, f"start.s{seed}", DENSE)
     values = placed(wanted, wanted.recipe)
@@ -180,22 +242,19 @@ def doubt_classes(recipe: Recipe) -> str | None:
 
 def line_trial(wanted: Comparison, line: Line, seed: int, start: Trial) -> Trial:
     """Make the trial of a line's cell."""
-    values = placed(wanted, wanted.recipe)
-    values["seed"] = seed
+    values = placed(wanted, wanted.recipe) | {"seed": seed}
     values["validate_every"] = values["schedule"]["epochs"]  # the last weights count
-    is_named = line.method not in (DENSE, ORACLE)
-    values["model"] |= {"plan": line.plan, "method": line.method if is_named else "uniform"}
+    method = "uniform" if line.method in (DENSE, ORACLE) else line.method
+    values["model"] |= {"plan": line.plan, "method": method}
     for key, value in line.changes.items():
         change(values, key, value)
-    if values["model"]["plan"] == ANY and not values["model"]["budgets"]:
-        plans = {other.plan for other in wanted.lines if other.variant == line.variant}
-        values["model"]["budgets"] = sorted(plans)
-    weights = start.recipe["model"]["weights"]
-    if start.is_trained:
-        weights = str(Path(start.recipe["runs"]) / start.recipe["name"] / "last")
-    values["model"]["weights"] = weights
-    plan = values["model"]["plan"]
-    title = ".".join(part for part in (plan, line.method, line.variant, f"s{seed}") if part)
+    model = values["model"]
+    if model["plan"] == ANY and not model["budgets"]:
+        model["budgets"] = sorted({x.plan for x in wanted.lines if x.variant == line.variant})
+    run = Path(start.recipe["runs"]) / start.recipe["name"]
+    model["weights"] = str(run / "last") if start.is_trained else start.recipe["model"]["weights"]
+    parts = model["plan"], line.method, line.variant, f"s{seed}"
+    title = ".".join(part for part in parts if part)
     how = {"is_trained": wanted.is_trained, "is_oracle": line.method == ORACLE}
     trial = finish_trial(wanted, values, title, line.plan, weights=start.key, **how)
     if not wanted.is_trained and trial.refusal is None:
@@ -225,20 +284,19 @@ def change(values: dict[str, Any], key: str, value: Any) -> None:
 
 def first_values(recipe: Recipe) -> dict[str, Any]:
     """Give a recipe's values as version 0.1 wrote them, so that finished cells keep their keys."""
+
+    def drop_new(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            key: drop_new(value) if isinstance(value, Mapping) else value
+            for key, value in values.items()
+            if key not in SINCE_FIRST or value != SINCE_FIRST[key]
+        }
+
     values = drop_new(recipe.to_dict())
     for old, new in RENAMED_KEYS.items():
         (section, before), (_, after) = old.split("."), new.split(".")
         values[section][before] = values[section].pop(after)
     return values
-
-
-def drop_new(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop the keys that 0.1 did not have, where they are as if they were not there."""
-    return {
-        key: drop_new(value) if isinstance(value, Mapping) else value
-        for key, value in values.items()
-        if key not in SINCE_FIRST or value != SINCE_FIRST[key]
-    }
 
 
 def finish_trial(
@@ -255,7 +313,7 @@ def finish_trial(
     recipe = recipe_from_dict(values)
     content = {key: value for key, value in first_values(recipe).items() if key not in HANDLING}
     content["data"] = {k: v for k, v in content["data"].items() if k not in LOADING}
-    content["model"] = {**content["model"], "weights": weights or content["model"]["weights"]}
+    content["model"]["weights"] = weights or content["model"]["weights"]
     if not has_scorer(recipe.model.method) or recipe.model.plan == DENSE:
         content["model"]["scorer"] = "paper"  # nothing depends on it
     if content["model"]["scorer"] != "taught":

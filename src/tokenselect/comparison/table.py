@@ -10,8 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from tokenselect.comparison.lines import DENSE, ORACLE, START, Line
-from tokenselect.comparison.planning import Cells, Comparison
+from tokenselect.comparison.planning import DENSE, ORACLE, START, Cells, Comparison, Line
 from tokenselect.comparison.trials import SKIPPED
 from tokenselect.measure.cost import Timing, are_told_apart
 from tokenselect.measure.significance import Paired, compare_answers
@@ -135,14 +134,10 @@ def find_noise(rows: Sequence[ComparisonRow]) -> list[str]:
     """Say whose time cannot be told apart from that of the dense model."""
     times = [(row, row.milliseconds) for row in rows if row.milliseconds is not None]
     dense = [time for row, time in times if row.method == START]
-    noisy = [
-        f"{row.plan} {row.name}"
-        for row, time in times
-        if row.plan != DENSE and dense and not are_told_apart(time, dense[0])
-    ]
-    if not noisy:
-        return []
-    return [f"noisy: the ms of {', '.join(noisy)} cannot be told apart from the dense model's"]
+    others = [(row, time) for row, time in times if row.plan != DENSE and dense]
+    noisy = [f"{row.plan} {row.name}" for row, time in others if not are_told_apart(time, dense[0])]
+    told = f"noisy: the ms of {', '.join(noisy)} cannot be told apart from the dense model's"
+    return [told] if noisy else []
 
 
 FIRST_COLUMNS = ("plan", "method", "top-1 %", "GMACs", "ms", "recall %")
@@ -156,32 +151,22 @@ def column_names(rows: Sequence[ComparisonRow]) -> list[str]:
 
 def row_texts(row: ComparisonRow, columns: Sequence[str]) -> list[str]:
     """Give the text of each column."""
+    spread = "" if row.deviation is None else f" ± {100 * row.deviation:.1f}"
+    failed = f" ({len(row.errors)} failed)" if row.errors else ""
+    accuracy = f"{100 * row.mean:.1f}{spread}{failed}" if row.top1 else "failed"
+    leads = {  # points, half of their 95 % interval, and p
+        f"− {rival}": f"{100 * x.difference:+.1f} ± {50 * (x.high - x.low):.1f} (p {x.p:.1g})"
+        for rival, x in row.against.items()
+    }
     return [
         row.plan,
         row.name,
-        describe_accuracy(row),
+        "N/A" if row.refusal else accuracy,
         "–" if math.isnan(row.gmacs) else f"{row.gmacs:.4g}",
         "–" if row.milliseconds is None else str(row.milliseconds),
         ", ".join(f"{site} {100 * share:.0f}" for site, share in row.recall.items()) or "–",
-        *(describe_lead(row.against.get(name[2:])) for name in columns[len(FIRST_COLUMNS) :]),
+        *(leads.get(column, "–") for column in columns[len(FIRST_COLUMNS) :]),
     ]
-
-
-def describe_accuracy(row: ComparisonRow) -> str:
-    """Give mean ± deviation, and how many cells failed."""
-    if row.refusal or not row.top1:
-        return "N/A" if row.refusal else "failed"
-    spread = "" if row.deviation is None else f" ± {100 * row.deviation:.1f}"
-    failed = f" ({len(row.errors)} failed)" if row.errors else ""
-    return f"{100 * row.mean:.1f}{spread}{failed}"
-
-
-def describe_lead(paired: Paired | None) -> str:
-    """Give points, half of their 95 % interval, and p."""
-    if paired is None:
-        return "–"
-    half = 50 * (paired.high - paired.low)
-    return f"{100 * paired.difference:+.1f} ± {half:.1f} (p {paired.p:.1g})"
 
 
 def describe_tested(rows: Sequence[ComparisonRow]) -> str:
@@ -190,10 +175,8 @@ def describe_tested(rows: Sequence[ComparisonRow]) -> str:
     texts = [text for row in rows for text in row.answers]
     skipped = max((text.count(SKIPPED) for text in texts), default=0)
     clips = max(map(len, texts), default=0) - skipped
-    told = f"Seeds {', '.join(map(str, seeds))}; {clips} test clips."
-    if not skipped:
-        return told
-    return f"{told[:-1]}; {skipped} more were skipped: they have no label or cannot be read."
+    more = f"; {skipped} more were skipped: they have no label or cannot be read" if skipped else ""
+    return f"Seeds {', '.join(map(str, seeds))}; {clips} test clips{more}."
 
 
 def list_gaps(rows: Sequence[ComparisonRow]) -> dict[str, list[str]]:

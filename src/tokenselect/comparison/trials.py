@@ -28,7 +28,7 @@ from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.inference.memory import keep_freed_memory
 from tokenselect.insertion import selectors_of
 from tokenselect.measure.accuracy import count_answers
-from tokenselect.measure.cost import count_macs
+from tokenselect.measure.cost import be_silent, count_macs
 from tokenselect.measure.recall import measure_recall
 from tokenselect.selectors.selector import FrameMerger, TokenMerger
 from tokenselect.training.build import build_model
@@ -75,13 +75,12 @@ def run_trial(trial: Trial) -> None:
         train(recipe, resume=True, changes=GUIDED if trial.is_oracle else None)
     minutes = (time.perf_counter() - start) / 60
     for plan, path in trial.results.items():
-        if Path(path).is_file():
-            continue
-        model, clips = prepare_test(trial, plan)
-        torch.manual_seed(recipe.seed)  # random selection draws anew in every pass
-        found = measure_model(model, clips, recipe.data, is_guided=trial.is_oracle)
-        about = {"key": trial.key, "title": trial.title, "plan": plan, "seed": recipe.seed}
-        write_json(path, {**about, "minutes": minutes, **found, "recipe": trial.recipe})
+        if not Path(path).is_file():
+            model, clips = prepare_test(trial, plan)
+            torch.manual_seed(recipe.seed)  # random selection draws anew in every pass
+            found = measure_model(model, clips, recipe.data, is_guided=trial.is_oracle)
+            about = {"key": trial.key, "title": trial.title, "plan": plan, "seed": recipe.seed}
+            write_json(path, {**about, "minutes": minutes, **found, "recipe": trial.recipe})
 
 
 def prepare_test(trial: Trial, plan: str) -> tuple[nn.Module, ClipSet]:
@@ -130,7 +129,7 @@ def measure_model(
     if skipped == len(correct):
         raise ValueError(f"none of the {skipped} test clips has a label and can be read")
     accuracy = counter.result()
-    channels = 4 if is_guided else 3
+    shape = 1, 4 if is_guided else 3, data.frames, data.size, data.size
     kinds = {type(selector) for selector in (selectors_of(model) or {}).values()}
     drops = bool(kinds) and not kinds & {FrameMerger, TokenMerger}  # which keep a bit of all
     has_recall = drops and isinstance(clips.dataset, SyntheticActions)
@@ -139,7 +138,7 @@ def measure_model(
         "top5": accuracy.top5,
         "correct": "".join(correct),
         "skipped": skipped,
-        "gmacs": count_macs(model, 1, channels, data.frames, data.size, data.size).gmacs,
+        "gmacs": count_macs(model, *shape).gmacs,
         "recall": measure_recall(model, clips.dataset) if has_recall else {},  # type: ignore[arg-type]
     }
 
@@ -158,7 +157,7 @@ def run_trials(
     *,
     folder: Path,
     workers: int,
-    on_done: Callable[[Trial, str | None], object] | None = None,
+    on_done: Callable[[Trial, str | None], object] = be_silent,
 ) -> dict[str, str]:
     """Run all trials that are not done; one that fails stops only those that need it.
 
@@ -176,8 +175,7 @@ def run_trials(
             done.add(trial.key)
         else:
             errors[trial.key] = error
-        if on_done is not None:
-            on_done(trial, error)
+        on_done(trial, error)
 
     try:
         while waiting or running:
@@ -219,22 +217,16 @@ class TrialProcesses:
         path = self.folder / "jobs" / f"{trial.recipe['name']}.json"
         log = path.with_suffix(".log")
         write_json(path, asdict(trial))
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(part for part in sys.path if part),
-            "OMP_NUM_THREADS": str(trial.recipe["threads"] or 1),
-        }
+        places = os.pathsep.join(part for part in sys.path if part)
+        threads = str(trial.recipe["threads"] or 1)
+        environment = {**os.environ, "PYTHONPATH": places, "OMP_NUM_THREADS": threads}
         command = [sys.executable, "-m", "tokenselect.comparison.trials", str(path)]
         with log.open("w") as file:
             with self.lock:
                 if self.is_stopped:
                     return "stopped"
                 process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
+                    command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
                 )
                 self.running.add(process)
             code = process.wait()
@@ -253,19 +245,14 @@ class TrialProcesses:
                 process.terminate()
 
 
-def end_with_parent() -> None:
+def end_with(parent: int) -> None:
     """End this process when the one that started it is gone, so that none trains unseen."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 if __name__ == "__main__":
-    end_with_parent()
+    threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()
     keep_freed_memory()
     run_trial(Trial(**json.loads(Path(sys.argv[1]).read_text())))

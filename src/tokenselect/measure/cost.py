@@ -29,7 +29,7 @@ FORMULAS: dict[Any, Any] = {
 }
 
 
-def be_silent(_: object) -> None:
+def be_silent(*_: object) -> None:
     """Take what would be told to someone who waits."""
 
 
