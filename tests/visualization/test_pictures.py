@@ -4,8 +4,15 @@ from PIL import Image
 
 from tests.visualization.stories import make_explanation
 from tokenselect.data import open_video
-from tokenselect.visualization.painting import KEPT, FramePainter, heat_colours
-from tokenselect.visualization.pictures import draw_film_strip, draw_overlay, stretch, write_overlay
+from tokenselect.visualization.pictures import (
+    KEPT,
+    FramePainter,
+    draw_film_strip,
+    draw_overlay,
+    heat_colours,
+    stretch,
+    write_overlay,
+)
 from tokenselect.visualization.tracing import to_pixels
 
 

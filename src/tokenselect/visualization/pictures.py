@@ -1,35 +1,129 @@
-"""Pictures of one clip: the film strip (Figure 4), and the clip as a moving picture."""
+"""Pictures of one clip: its frames, the film strip (Figure 4), and a moving picture.
+
+What was dropped is dimmed, what was kept is boxed, and scores are shown as heat.
+"""
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageEnhance
+from PIL.ImageFont import load_default as letters
 from torch import Tensor
 
 from tokenselect.data import write_video
-from tokenselect.visualization.explanation import Explanation, PlanStory, SiteStory
-from tokenselect.visualization.painting import (
-    FAINT,
-    GONE,
-    INK,
-    KEPT,
-    LINE,
-    WHITE,
-    FramePainter,
-    letters,
+from tokenselect.data.transforms import resize
+from tokenselect.visualization.explanation import ClipStory, Explanation, PlanStory, SiteStory
+from tokenselect.visualization.tracing import KeptPixels
+
+Colour = tuple[int, int, int]
+
+WHITE: Colour = (255, 255, 255)
+INK: Colour = (32, 33, 36)
+FAINT: Colour = (120, 124, 130)
+LINE: Colour = (214, 217, 222)
+KEPT: Colour = (255, 159, 10)  # what stays: boxes and bars
+GONE: Colour = (190, 194, 200)
+
+# Low to high; lightness rises all the way, so it reads in grey and without red or green.
+HEAT: tuple[Colour, ...] = (
+    (13, 8, 64),
+    (84, 19, 120),
+    (166, 39, 109),
+    (224, 82, 68),
+    (250, 150, 40),
+    (252, 240, 140),
 )
 
+
+def heat_colours(values: Tensor) -> Tensor:
+    """Map (...) values in [0, 1] to (..., 3) colours in [0, 255]; NaN gives black."""
+    ramp = torch.tensor(HEAT, dtype=torch.float32)
+    place = values.nan_to_num(0.0).clamp(0, 1) * (len(ramp) - 1)
+    low = place.floor().long().clamp(max=len(ramp) - 2)
+    share = (place - low)[..., None]
+    colours = ramp[low] * (1 - share) + ramp[low + 1] * share
+    return colours * (~values.isnan())[..., None]
+
+
+Corners = tuple[int, int, int, int]  # x0, y0, x1, y1, the ends not included
+
+DROPPED_LIGHT, OUTSIDE_LIGHT = 0.3, 0.42  # of dropped frames, and around the kept region
+
+
+class FramePainter:
+    """Paints the frames of a clip at one width; with even sides for video encoders."""
+
+    def __init__(self, clip: ClipStory, *, width: int, is_even: bool = False) -> None:
+        height, full = clip.view.source
+        down = max(1, round(height * width / full))
+        self.size = (width + width % 2, down + down % 2) if is_even else (width, down)
+        self.clip = clip
+        self.scale = (self.size[0] / full, self.size[1] / height)
+        small = resize(clip.frames, (self.size[1], self.size[0]))
+        self.pictures = [Image.fromarray(p) for p in small.permute(0, 2, 3, 1).numpy()]
+        self.line = max(2, round(width / 90))
+
+    def place(self, box: Tensor) -> Corners:
+        """Map a (4,) box of the model's input to whole pixels of the picture."""
+        x0, y0, x1, y1 = self.clip.view.to_source(box).tolist()
+        across, down = self.scale
+        return round(x0 * across), round(y0 * down), round(x1 * across), round(y1 * down)
+
+    def lay(self, pixels: Tensor) -> Image.Image:
+        """Enlarge the (h, w) or (h, w, 3) pixels of the model's input to their place in a frame."""
+        x0, y0, x1, y1 = self.place(torch.tensor([0, 0, *reversed(self.clip.view.size)]))
+        layer = Image.fromarray(pixels.to(torch.uint8).numpy()).resize((x1 - x0, y1 - y0), 0)
+        sheet = Image.new(layer.mode, self.size)
+        sheet.paste(layer, (x0, y0))
+        return sheet
+
+    def kept(self, frame: int, kept: KeptPixels) -> Image.Image:
+        """Dim what was dropped of a frame and box what stays."""
+        picture = self.pictures[frame]
+        if not kept.frames[frame]:
+            return dim(picture, DROPPED_LIGHT)
+        mask = self.lay(255 * kept.mask[frame])
+        painted = Image.composite(picture, dim(picture, OUTSIDE_LIGHT), mask)
+        if kept.are_full[frame]:
+            outline(ImageDraw.Draw(painted), self.place(kept.boxes[frame]), self.line)
+        return painted
+
+    def heat(self, frame: int, scores: Tensor, kept: KeptPixels) -> Image.Image:
+        """Lay (h, w) scores in [0, 1] of the cells over a frame; NaN is dimmed."""
+        grey = dim(self.pictures[frame], 0.9).convert("L").convert("RGB")
+        colours = self.lay(kept.enlarge(heat_colours(scores)[None])[0])
+        known = self.lay(kept.enlarge(255 * ~scores.isnan()[None])[0])
+        rest = dim(self.pictures[frame], DROPPED_LIGHT)
+        seen = Image.composite(Image.blend(grey, colours, 0.725), rest, known)
+        if kept.frames[frame]:
+            box = self.place(kept.boxes[frame])
+            outline(ImageDraw.Draw(seen), box, self.line, colour=WHITE)  # heat has our colour
+        return seen
+
+
+def dim(picture: Image.Image, light: float) -> Image.Image:
+    """Take most of the colour and of the light."""
+    return ImageEnhance.Brightness(ImageEnhance.Color(picture).enhance(0.25)).enhance(light)
+
+
+def outline(pen: ImageDraw.ImageDraw, box: Corners, width: int, *, colour: Colour = KEPT) -> None:
+    """Draw a box's border inside it, with a dark line that shows on bright pictures."""
+    x0, y0, x1, y1 = box
+    pen.rectangle((x0, y0, x1 - 1, y1 - 1), outline=colour, width=width)
+    inner = (x0 + width, y0 + width, x1 - 1 - width, y1 - 1 - width)
+    if inner[0] < inner[2] and inner[1] < inner[3]:
+        pen.rectangle(inner, outline=INK, width=1)
+
+
 GAP, MARGIN, GUTTER = 6, 16, 92
-COLUMNS = 8
-BAR_HEIGHT = 54
+COLUMNS, BAR_HEIGHT, FOOT = 8, 54, 44
 
 
-@dataclass(frozen=True)
-class Band:
+class Band(NamedTuple):
     """One row of pictures, one for each token frame, and what they show."""
 
     label: str
@@ -65,8 +159,8 @@ def draw_film_strip(
             sheet.paste(band.pictures[cell], (left, y))
             if cell % columns == 0:
                 pen.text((MARGIN, y), band.label, font=letters(14), fill=INK)
-                place = (MARGIN, y + 19)
-                pen.multiline_text(place, band.note, font=letters(11), fill=FAINT, spacing=3)
+                note = (MARGIN, y + 19), band.note
+                pen.multiline_text(*note, font=letters(11), fill=FAINT, spacing=3)
             y += band.pictures[cell].height + GAP
     return sheet
 
@@ -74,20 +168,19 @@ def draw_film_strip(
 def _heading(explanation: Explanation, plan: PlanStory) -> list[str]:
     (label, probability), *_ = plan.top(1)
     dense = explanation.plans[0]
-    cost = f"{plan.gmacs:.3g} GMACs"
-    if dense.plan != plan.plan:
-        cost += f" instead of {dense.gmacs:.3g}"
+    is_dense = dense.plan == plan.plan
+    cost = f"{plan.gmacs:.3g} GMACs" + ("" if is_dense else f" instead of {dense.gmacs:.3g}")
     if plan.milliseconds is not None:
-        cost += f", {plan.milliseconds} ms"
-        if dense.milliseconds is not None and dense.plan != plan.plan:
-            cost += f" instead of {dense.milliseconds}"
-    share = explanation.kept(plan).share
+        is_alone = is_dense or dense.milliseconds is None
+        cost += f", {plan.milliseconds} ms" + (
+            "" if is_alone else f" instead of {dense.milliseconds}"
+        )
     answer = f"{explanation.class_names[label]} ({probability:.0%})"
-    lines = [
+    return [
         f"{explanation.clip.name}   {explanation.model}   {plan.plan}",
-        f"{answer}   {cost}   {share:.0%} of the pixels reach the end",
+        f"{answer}   {cost}   {explanation.kept(plan).share:.0%} of the pixels reach the end",
+        *(f"Note: {note}" for note in explanation.notes),
     ]
-    return lines + [f"Note: {note}" for note in explanation.notes]
 
 
 def _site_band(site: SiteStory, painter: FramePainter) -> Band:
@@ -151,12 +244,9 @@ def draw_confusion(counts: Sequence[Sequence[int]], class_names: Sequence[str]) 
                 ink = WHITE if share > 0.5 else INK
                 middle = (x + cell / 2, y + cell / 2)
                 pen.text(middle, str(count), font=font, fill=ink, anchor="mm")
-    told = "rows: label, columns: answer"
-    pen.text((gutter, gutter + side + 12), told, font=letters(13), fill=FAINT)
+    foot = (gutter, gutter + side + 12), "rows: label, columns: answer"
+    pen.text(*foot, font=letters(13), fill=FAINT)
     return sheet
-
-
-FOOT = 44
 
 
 def draw_overlay(explanation: Explanation, plan: PlanStory, *, width: int = 480) -> Tensor:
@@ -187,8 +277,7 @@ def write_overlay(
     width: int = 480,
 ) -> None:
     """Write the overlays of plans side by side as a video, or as a GIF if the name ends so."""
-    drawn = [draw_overlay(explanation, plan, width=width) for plan in plans]
-    frames = torch.cat(drawn, dim=3)
+    frames = torch.cat([draw_overlay(explanation, plan, width=width) for plan in plans], dim=3)
     rate = explanation.clip.rate
     if Path(path).suffix.lower() != ".gif":
         write_video(path, frames, fps=rate, options={"crf": "18"})

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from tokenselect.data.transforms import resize
 from tokenselect.visualization.explanation import ClipStory, Explanation, PlanStory, SiteStory
-from tokenselect.visualization.painting import heat_colours
-from tokenselect.visualization.pictures import stretch
+from tokenselect.visualization.pictures import heat_colours, stretch
 from tokenselect.visualization.tracing import KeptPixels
 
 FRAME_WIDTH = 480  # at most, of a frame in the page
@@ -49,6 +48,7 @@ def story_of(explanation: Explanation, *, start: str | None = None) -> dict[str,
 
 
 def _plan(explanation: Explanation, plan: PlanStory) -> dict[str, Any]:
+    names = explanation.class_names
     return {
         "plan": plan.plan,
         "gmacs": plan.gmacs,
@@ -56,10 +56,7 @@ def _plan(explanation: Explanation, plan: PlanStory) -> dict[str, Any]:
         "milliseconds": plan.milliseconds,
         "spread": None if plan.milliseconds is None else plan.milliseconds.spread,
         "share": explanation.kept(plan).share,
-        "top": [
-            {"label": explanation.class_names[number], "probability": probability}
-            for number, probability in plan.top(LISTED)
-        ],
+        "top": [{"label": names[n], "probability": share} for n, share in plan.top(LISTED)],
         "layers": [{**asdict(one), "thw": one.thw and list(one.thw)} for one in plan.layers],
         "sites": [_site(explanation.clip, site) for site in plan.sites],
     }
@@ -125,13 +122,16 @@ def _encode(picture: Image.Image, kind: str, **options: Any) -> str:
 
 def build_page(story: dict[str, Any]) -> str:
     """Give the HTML of one story; it needs no other file and asks for none."""
+    data = json.dumps(story, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for mark in "<\u2028\u2029":  # which could end the script element that it stands in
+        data = data.replace(mark, f"\\u{ord(mark):04x}")
     return (
         read_asset("page.html")
         .replace("{{title}}", html.escape(f"{story['clip']['name']} · {story['model']}"))
         .replace("{{sections}}", read_asset("sections.html").rstrip())
         .replace("{{style}}", read_asset("report.css"))
         .replace("{{script}}", read_asset("report.js"))
-        .replace("{{story}}", embed_json(story))
+        .replace("{{story}}", data)
     )
 
 
@@ -146,9 +146,3 @@ def write_report(
 def read_asset(name: str) -> str:
     """Read a file of the page, also from a zipped package."""
     return (resources.files(__package__) / "page" / name).read_text(encoding="utf-8")
-
-
-def embed_json(story: dict[str, Any]) -> str:
-    """Write JSON that cannot end the script element that it stands in."""
-    text = json.dumps(story, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

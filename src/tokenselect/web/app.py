@@ -22,6 +22,7 @@ STATUS: dict[type[Exception], int] = {  # the first that fits
     Missing: 404,
     TooLarge: 413,
     ValueError: 422,
+    RequestValidationError: 422,
     QueueFull: 429,
     ClientDisconnect: 400,  # nobody reads it
     OSError: 500,
@@ -37,26 +38,6 @@ def build_app(
 ) -> FastAPI:
     """Build the application; `names` are those that it may be asked under, None for any."""
     limits = limits or Limits()
-    store = UploadStore(limits)
-    queue = JobQueue(max_waiting=limits.max_waiting, max_results=limits.max_results)
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async def sweep() -> None:
-            while True:
-                await asyncio.sleep(SWEEP)
-                await asyncio.to_thread(store.remove_idle)
-
-        sweeper = asyncio.create_task(sweep())
-        try:
-            yield
-        finally:
-            sweeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await sweeper
-            await asyncio.to_thread(queue.close)
-            store.close()
-
     # FastAPI's own documentation pages load scripts from elsewhere: they are off.
     app = FastAPI(
         title="tokenselect",
@@ -65,46 +46,45 @@ def build_app(
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
+        exception_handlers=dict.fromkeys(STATUS, say),
     )
-    app.state.service = Service(catalogue, limits, store, queue)
+    queue = JobQueue(max_waiting=limits.max_waiting, max_results=limits.max_results)
+    app.state.service = Service(catalogue, limits, UploadStore(limits), queue)
     app.add_middleware(Guard, limits=limits, names=names)
-    add_errors(app)
-    add_page(app)
+    text = (resources.files(__package__) / "index.html").read_text(encoding="utf-8")
+    page = text.replace("{{sections}}", read_asset("sections.html").rstrip())  # of the report
+    app.add_api_route("/", lambda: HTMLResponse(page), include_in_schema=False)
+    folders = ("tokenselect.web", "static"), ("tokenselect.visualization", "page")
+    app.mount("/static", StaticFiles(packages=[*folders]))
     app.include_router(routes)
     return app
 
 
-def add_errors(app: FastAPI) -> None:
-    """Answer what goes wrong with one sentence."""
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Delete idle uploads while the application runs, and at its end cancel and delete all."""
+    here: Service = app.state.service
 
-    async def say(_: Request, error: Exception) -> Response:
-        status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
-        return JSONResponse({"detail": str(error)}, status_code=status)
+    async def sweep() -> None:
+        while True:
+            await asyncio.sleep(SWEEP)
+            await asyncio.to_thread(here.store.remove_idle)
 
-    async def say_invalid(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        faults = [
-            f"{'.'.join(map(str, fault['loc'][1:]))[:80] or 'body'}: {fault['msg']}"
-            for fault in error.errors()
-        ]
-        return JSONResponse({"detail": "; ".join(faults[:10])}, status_code=422)
-
-    for kind in STATUS:
-        app.add_exception_handler(kind, say)
-    app.add_exception_handler(RequestValidationError, say_invalid)
+    sweeper = asyncio.create_task(sweep())
+    try:
+        yield
+    finally:
+        sweeper.cancel()
+        with suppress(asyncio.CancelledError):
+            await sweeper
+        await asyncio.to_thread(here.queue.close)
+        here.store.close()
 
 
-def add_page(app: FastAPI) -> None:
-    """Serve the page, with the report's sections in their place, and its files."""
-    text = (resources.files(__package__) / "index.html").read_text(encoding="utf-8")
-    page = text.replace("{{sections}}", read_asset("sections.html").rstrip())
-
-    @app.get("/", include_in_schema=False)
-    def index() -> HTMLResponse:
-        return HTMLResponse(page)
-
-    folders: list[str | tuple[str, str]] = [
-        ("tokenselect.web", "static"),
-        ("tokenselect.visualization", "page"),
-    ]
-    app.mount("/static", StaticFiles(packages=folders))
+async def say(_: Request, error: Exception) -> Response:
+    """Answer what went wrong with one sentence."""
+    status, detail = next(s for kind, s in STATUS.items() if isinstance(error, kind)), str(error)
+    if isinstance(error, RequestValidationError):
+        places = ((".".join(map(str, fault["loc"][1:])), fault["msg"]) for fault in error.errors())
+        detail = "; ".join([f"{place[:80] or 'body'}: {fault}" for place, fault in places][:10])
+    return JSONResponse({"detail": detail}, status_code=status)

@@ -19,7 +19,6 @@ from tokenselect.plan import THW, SelectionPlan
 from tokenselect.visualization.explanation import Layer
 from tokenselect.web.guard import Missing
 from tokenselect.weights import public_weights
-from tokenselect.weights.public import PublicFile
 
 OPEN_MODELS = 2  # large ones take half a gigabyte each
 OPEN_PLANS = 16  # of one model; all share its backbone's weights
@@ -78,11 +77,9 @@ class Catalogue:
 
     def run(self, model: nn.Module) -> Runner:
         """Give what runs a model; it is opened once."""
-        if self._open_run is None:
-            return model
-        if model not in self._runners:
+        if model not in self._runners and self._open_run is not None:
             self._runners[model] = self._open_run(model)
-        return self._runners[model]
+        return self._runners.get(model, model)
 
     def count_layers(
         self, model: nn.Module, grids: list[THW], shape: tuple[int, ...]
@@ -122,20 +119,14 @@ def list_offers(
     title = "small model of the package (eight synthetic actions)"
     offers["small"] = Offer(title, partial(load_model, device=device))
     for name in list_models():
-        file = public_weights(name).get("kinetics400")
-        public = "kinetics400" if file and file.megabytes else None
+        file, public, title = public_weights(name).get("kinetics400"), None, "random weights"
+        if file is not None and file.megabytes:
+            public, title = "kinetics400", "Kinetics-400"
+            if not file.path.is_file():
+                title += f", a download of {file.megabytes} MB from {file.publisher}"
         build = partial(load_model, name, weights=public, device=device)
-        offers[name] = Offer(f"{name}, {describe_weights(file)}", build)
+        offers[name] = Offer(f"{name}, {title}", build)
     return offers
-
-
-def describe_weights(file: PublicFile | None) -> str:
-    """Say what a model by name answers with, and what has to be downloaded for it."""
-    if file is None or not file.megabytes:
-        return "random weights"
-    if file.path.is_file():
-        return "Kinetics-400"
-    return f"Kinetics-400, a download of {file.megabytes} MB from {file.publisher}"
 
 
 def own_sites(model: nn.Module) -> list[str] | None:

@@ -89,8 +89,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
+            return await self.app(scope, receive, send)
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -99,15 +98,12 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        refusal = self.find_fault(Headers(scope=scope))
-        if refusal is None:
-            max_bytes = MAX_BODY.get(scope["path"], MAX_JSON)
-            bounded = bound_body(receive, max_bytes=max_bytes, max_stall=self.limits.max_stall)
-            await self.app(scope, bounded, send_guarded)
-        else:
-            status, detail = refusal
-            answer = JSONResponse({"detail": detail}, status_code=status)
-            await answer(scope, receive, send_guarded)
+        if refusal := self.find_fault(Headers(scope=scope)):
+            answer = JSONResponse({"detail": refusal[1]}, status_code=refusal[0])
+            return await answer(scope, receive, send_guarded)
+        max_bytes = MAX_BODY.get(scope["path"], MAX_JSON)
+        bounded = bound_body(receive, max_bytes=max_bytes, max_stall=self.limits.max_stall)
+        await self.app(scope, bounded, send_guarded)
 
     def find_fault(self, headers: Headers) -> tuple[int, str] | None:
         """Give the status and the reason of a refusal, or None."""
@@ -148,7 +144,6 @@ CONTAINERS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,m4v,h264,hevc,av1,ivf,obu,"
     "asf,flv,ogg,gif,mxf,apng"
 )
-ALLOWED_FORMATS = "it must be mp4, mov, mkv, webm, avi, mpeg, ts, wmv, flv, ogg or gif"
 SAFE = {"format_whitelist": CONTAINERS, "protocol_whitelist": "file"}
 
 
@@ -180,30 +175,22 @@ def check_container(path: Path, *, name: str, limits: Limits) -> None:
                 if stream.codec_context is None:  # an unknown codec: `open_video` says so
                     continue
                 if (pixels := stream.width * stream.height) > limits.max_pixels:
-                    raise VideoError(
-                        name,
-                        f"has frames of {stream.width} × {stream.height}: {pixels / 1e6:.0f} "
-                        f"million pixels, the limit is {limits.max_pixels / 1e6:.0f}",
-                    )
+                    has = f"has frames of {stream.width} × {stream.height}: {pixels / 1e6:.0f} "
+                    most = f"million pixels, the limit is {limits.max_pixels / 1e6:.0f}"
+                    raise VideoError(name, has + most)
             if container.duration:
                 check_seconds(container.duration / av.time_base, name=name, limits=limits)
-    except (av.error.FFmpegError, OSError) as error:
-        raise VideoError(name, f"cannot be read as a video: {reason_of(error)}") from error
-
-
-def reason_of(error: Exception) -> str:
-    """Say what FFmpeg's words mean to someone who dropped a file."""
-    if isinstance(error, av.error.ArgumentError):
-        return ALLOWED_FORMATS
-    if isinstance(error, av.error.InvalidDataError):
-        return "it is damaged, or not a video"
-    return str(getattr(error, "strerror", None) or error)
+    except (av.error.FFmpegError, OSError) as error:  # in words of someone who dropped a file
+        reason = str(getattr(error, "strerror", None) or error)
+        if isinstance(error, av.error.ArgumentError):
+            reason = "it must be mp4, mov, mkv, webm, avi, mpeg, ts, wmv, flv, ogg or gif"
+        elif isinstance(error, av.error.InvalidDataError):
+            reason = "it is damaged, or not a video"
+        raise VideoError(name, f"cannot be read as a video: {reason}") from error
 
 
 def check_seconds(seconds: float, *, name: str, limits: Limits) -> None:
     """Refuse a video that is too long."""
     if seconds > limits.max_seconds + 0.05:  # rounding of time stamps
-        raise VideoError(
-            name,
-            f"is {seconds:.1f} seconds long, the limit of this server is {limits.max_seconds:g}",
-        )
+        most = f"the limit of this server is {limits.max_seconds:g}"
+        raise VideoError(name, f"is {seconds:.1f} seconds long, {most}")

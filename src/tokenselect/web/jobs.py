@@ -12,6 +12,7 @@ from tokenselect.web.guard import Missing, QueueFull
 
 log = logging.getLogger(__name__)
 JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
+ENDED = ("done", "failed", "cancelled")
 Tell = Callable[[str], None]
 Work = Callable[[Tell], dict[str, Any]]
 
@@ -69,15 +70,16 @@ class JobQueue:
             waiting = sum(one.state == "waiting" for one in self._jobs.values())
             if waiting >= self.max_waiting:
                 raise QueueFull(f"the queue is full ({waiting} waiting): try again, or cancel one")
-            self._forget_old()
+            ended = [one.id for one in self._jobs.values() if one.state in ENDED]
+            for key in ended[: max(0, len(ended) - self.max_results + 1)]:
+                del self._jobs[key]
             self._jobs[job.id] = job
         self._line.put(job)
         return job
 
     def get(self, key: str) -> Job:
         """Find a job."""
-        job = self._jobs.get(key)
-        if job is None:
+        if (job := self._jobs.get(key)) is None:
             raise Missing(f"no job {key!r}: it was deleted or never existed")
         return job
 
@@ -97,30 +99,21 @@ class JobQueue:
         self._line.put(None)
         self._thread.join(timeout=30)
 
-    def _forget_old(self) -> None:
-        ended = [job.id for job in self._jobs.values() if job.state not in ("waiting", "running")]
-        for key in ended[: max(0, len(ended) - self.max_results + 1)]:
-            del self._jobs[key]
-
     def _run(self) -> None:
         while (job := self._line.get()) is not None:
             with self._lock:
                 if job.is_unwanted:
                     continue
                 job.state = "running"
-            state, job.result, job.error = work_off(job)
+            state: JobState = "failed"
+            try:
+                job.result, state = job.work(job.tell), "done"
+            except Cancelled:
+                state = "cancelled"
+            except (Missing, ValueError, OSError) as error:
+                job.error = str(error)
+            except Exception as error:  # a mistake of ours: the page says so, the log says where
+                log.exception("a job failed")
+                job.error = f"unexpected {type(error).__name__}: {error}"
             job.doing = job.error or state
             job.state = state  # last: whoever sees it sees the rest
-
-
-def work_off(job: Job) -> tuple[JobState, dict[str, Any] | None, str | None]:
-    """Run a job: what became of it, its result, what went wrong."""
-    try:
-        return "done", job.work(job.tell), None
-    except Cancelled:
-        return "cancelled", None, None
-    except (Missing, ValueError, OSError) as error:
-        return "failed", None, str(error)
-    except Exception as error:  # a mistake of ours: the page says so, the log says where
-        log.exception("a job failed")
-        return "failed", None, f"unexpected {type(error).__name__}: {error}"

@@ -39,9 +39,8 @@ from tokenselect.web.uploads import UploadStore
 @cache
 def sample_picture(number: int) -> bytes:
     """Draw the middle frame of a sample as a small JPEG."""
-    frame = open_sample(number).frames
-    middle = frame[len(frame) // 2].permute(1, 2, 0).contiguous().numpy()
-    buffer = io.BytesIO()
+    frames, buffer = open_sample(number).frames, io.BytesIO()
+    middle = frames[len(frames) // 2].permute(1, 2, 0).contiguous().numpy()
     Image.fromarray(middle).resize((96, 96)).save(buffer, "JPEG", quality=85)
     return buffer.getvalue()
 
@@ -65,8 +64,6 @@ async def find_service(request: Request) -> Service:
 
 Here = Annotated[Service, Depends(find_service)]
 routes = APIRouter(prefix="/api")
-
-
 SAMPLE = re.compile(r"sample:(\d{1,6})")
 STEPS = 7  # loading, reading, two plans, timing, counting, drawing
 
@@ -76,9 +73,8 @@ def explain_clip(asked: schemas.JobRequest, here: Service, tell: Tell) -> dict[s
     tell("loading the model")
     key = asked.model or next(iter(here.catalogue.offers))
     chosen = choose_model(asked, here.catalogue)
-    models = [here.catalogue.with_plan(key, SelectionPlan(), method=None)]
-    if plan_of(chosen):
-        models.append(chosen)
+    dense = here.catalogue.with_plan(key, SelectionPlan(), method=None)
+    models = [dense, chosen] if plan_of(chosen) else [dense]
     tell("reading the video")
     with open_named(asked.video, here.store) as (source, name):
         explanation = explain_video(
@@ -105,22 +101,12 @@ def choose_model(asked: schemas.Asked, catalogue: Catalogue) -> nn.Module:
     return catalogue.with_plan(key, plan, method=method)
 
 
-def require_video(video: str, store: UploadStore) -> None:
-    """Refuse a video that is not there before a job waits for its turn."""
-    match = SAMPLE.fullmatch(video)
-    if match is None:
-        store.check(video)
-    elif int(match[1]) >= NUM_SAMPLES:
-        raise Missing(f"samples are numbered 0 to {NUM_SAMPLES - 1}, got {video!r}")
-
-
 @contextmanager
 def open_named(video: str, store: UploadStore) -> Iterator[tuple[FrameSource, str]]:
     """Find a sample or an upload, nothing else: a client cannot name a file of this machine."""
     if match := SAMPLE.fullmatch(video):
         number = int(match[1])
-        sample = open_sample(number)
-        yield sample, f"sample {number}: {CLASS_NAMES[number]}"
+        yield open_sample(number), f"sample {number}: {CLASS_NAMES[number]}"
         return
     with store.borrow(video) as upload:
         try:
@@ -132,15 +118,11 @@ def open_named(video: str, store: UploadStore) -> Iterator[tuple[FrameSource, st
 @routes.get("/info")
 def info(here: Here) -> schemas.Info:
     """Give the models, methods, samples and here.limits."""
+    samples = [(f"sample:{n}", CLASS_NAMES[n], f"/api/samples/{n}.jpg") for n in range(NUM_SAMPLES)]
     return schemas.Info(
         models=[schemas.ModelEntry(key=k, title=o.title) for k, o in here.catalogue.offers.items()],
         methods=list(UNTRAINED),
-        samples=[
-            schemas.SampleEntry(
-                video=f"sample:{n}", label=CLASS_NAMES[n], picture=f"/api/samples/{n}.jpg"
-            )
-            for n in range(NUM_SAMPLES)
-        ],
+        samples=[schemas.SampleEntry(video=v, label=n, picture=p) for v, n, p in samples],
         max_mb=here.limits.max_mb,
         max_seconds=here.limits.max_seconds,
     )
@@ -200,7 +182,8 @@ BODY = {"content": {"video/*": {"schema": {"type": "string", "format": "binary"}
 )
 async def upload(request: Request, here: Here, name: str = "video") -> schemas.VideoEntry:
     """Take the bytes of a video file; `name` is for messages and titles."""
-    name = short_name(name)
+    last = PurePosixPath(name.replace("\\", "/")).name  # no folders, no control characters
+    name = "".join(letter for letter in last if letter.isprintable())[-120:] or "video"
     size = request.headers.get("content-length", "")
     announced = int(size) if size.isdecimal() else None
     upload = await here.store.receive(request.stream(), name=name, size=announced)
@@ -223,12 +206,6 @@ def remove(video: str, here: Here) -> Response:
     return Response(status_code=204)
 
 
-def short_name(name: str) -> str:
-    """Keep what a person calls a file: no folders, no control characters, not too long."""
-    last = PurePosixPath(name.replace("\\", "/")).name
-    return "".join(letter for letter in last if letter.isprintable())[-120:] or "video"
-
-
 REPORT_HEADERS = {  # its script and style are inside it
     "Content-Disposition": 'attachment; filename="kept.html"',
     "Content-Security-Policy": (
@@ -244,7 +221,10 @@ def begin_job(asked: schemas.JobRequest, here: Here) -> schemas.JobEntry:
         SelectionPlan.parse(asked.plan)  # a typing mistake is answered at once
     if asked.model is not None and asked.model not in here.catalogue.offers:
         raise ValueError(f"no model {asked.model!r}; there are {', '.join(here.catalogue.offers)}")
-    require_video(asked.video, here.store)
+    if (match := SAMPLE.fullmatch(asked.video)) is None:
+        here.store.find(asked.video)
+    elif int(match[1]) >= NUM_SAMPLES:
+        raise Missing(f"samples are numbered 0 to {NUM_SAMPLES - 1}, got {asked.video!r}")
     job = here.queue.add(lambda tell: explain_clip(asked, here, tell), steps=STEPS)
     return describe_job(job, has_pictures=False)
 

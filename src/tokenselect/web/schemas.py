@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from tokenselect.measure.cost import Layer
+from tokenselect.web.jobs import JobState
 
 
 class Asked(BaseModel):
@@ -194,7 +195,7 @@ class JobEntry(BaseModel):
     """How far a job is."""
 
     job: str = Field(validation_alias="id")
-    state: Literal["waiting", "running", "done", "failed", "cancelled"]
+    state: JobState
     doing: str
     progress: float = Field(description="0 to 1")
     error: str | None = None

@@ -56,8 +56,7 @@ class UploadStore:
             raise TooLarge(message)
         if self._unfinished >= self.limits.max_unfinished:
             raise QueueFull(f"{self._unfinished} uploads are under way: try again later")
-        path = self.folder / f"{secrets.token_hex(8)}{Path(name).suffix[:8]}"
-        done = 0
+        path, done = self.folder / f"{secrets.token_hex(8)}{Path(name).suffix[:8]}", 0
         self._unfinished += 1
         try:
             with path.open("wb") as file:
@@ -89,7 +88,7 @@ class UploadStore:
     def borrow(self, key: str) -> Iterator[Upload]:
         """Use a video alone; it is not closed before it is given back."""
         with self._lock:
-            upload = self._find(key)
+            upload = self.find(key)
             upload.users += 1
         try:
             with upload.lock:
@@ -100,15 +99,16 @@ class UploadStore:
                 upload.used = time.monotonic()
             self._close_if_done(upload)
 
-    def check(self, key: str) -> None:
-        """Refuse a video that is not there."""
-        with self._lock:
-            self._find(key)
+    def find(self, key: str) -> Upload:
+        """Find a video."""
+        if (upload := self._uploads.get(key)) is None:
+            raise Missing(f"no video {key!r}: it was deleted or never existed")
+        return upload
 
     def remove(self, key: str) -> None:
         """Forget a video and delete its file, at the latest when its last user is done."""
         with self._lock:
-            upload = self._find(key)
+            upload = self.find(key)
             del self._uploads[key]
             upload.is_removed = True
         self._close_if_done(upload)
@@ -126,11 +126,6 @@ class UploadStore:
         for key in list(self._uploads):
             self.remove(key)
         self._folder.cleanup()
-
-    def _find(self, key: str) -> Upload:
-        if key not in self._uploads:
-            raise Missing(f"no video {key!r}: it was deleted or never existed")
-        return self._uploads[key]
 
     def _close_if_done(self, upload: Upload) -> None:
         if upload.is_removed and not upload.users:
