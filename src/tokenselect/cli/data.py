@@ -1,5 +1,6 @@
 """`tokenselect data check`: read every video of a data set and report what is wrong."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,17 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from tokenselect.cli.terminal import counting, make_table, print_json
+from tokenselect.data import check as checks
 from tokenselect.data.annotations import TableLayout, read_annotations
-from tokenselect.data.check import (
-    Problem,
-    check_videos,
-    count_kinds,
-    describe_set,
-    find_duplicates,
-    find_unknown_classes,
-    find_unlisted,
-    note_classes,
-)
 from tokenselect.data.frame_folder import walk_videos
 from tokenselect.data.frame_source import escape_unprintable
 from tokenselect.data.labels import shorten
@@ -68,48 +60,35 @@ def check(
         min_frames = min_frames or data.frames
         cache_short_side = cache_short_side or data.cache_short_side
     else:
-        paths = find_parts(dataset)
-        parts = {
-            part: read_annotations(
-                path,
-                root=root,
-                annotation_format=annotation_format,
-                class_names=class_names,
-                table=table,
-            )
-            for part, path in paths.items()
-        }
+        paths, read = find_parts(dataset), partial(read_annotations, root=root, table=table)
+        read = partial(read, annotation_format=annotation_format, class_names=class_names)
+        parts = {part: read(path) for part, path in paths.items()}
         folders = [path for path in paths.values() if path.is_dir()]
     short_side = cache_short_side or 96
     total = len({sample.path for part in parts.values() for sample in part.samples})
     with counting("reading videos", total) as advance:
-        videos = check_videos(
-            parts,
-            min_frames=min_frames or 16,
-            decodes_all=not quick,
-            workers=workers,
-            on_done=advance,
-        )
+        look = partial(checks.check_videos, decodes_all=not quick, workers=workers)
+        videos = look(parts, min_frames=min_frames or 16, on_done=advance)
     problems = [problem for video in videos for problem in video.problems]
-    problems += find_duplicates(videos) + find_unknown_classes(parts)
+    problems += checks.find_duplicates(videos) + checks.find_unknown_classes(parts)
     if folders:
-        problems += find_unlisted(walk_videos(dataset), [video.sample.path for video in videos])
+        listed = [video.sample.path for video in videos]
+        problems += checks.find_unlisted(walk_videos(dataset), listed)
     report = {
-        **describe_set(parts, videos, short_side=short_side),
+        **checks.describe_set(parts, videos, short_side=short_side),
         "cache_short_side": short_side,
-        "problems": count_kinds(problems),
-        "notes": note_classes(parts),
+        "problems": checks.count_kinds(problems),
+        "notes": checks.note_classes(parts),
     }
     if json:
-        details = [problem._asdict() for problem in problems]
-        print_json({**report, "details": details})
+        print_json({**report, "details": [problem._asdict() for problem in problems]})
     else:
         show_report(dataset, report, problems)
     if problems:
         raise SystemExit(1)
 
 
-def show_report(dataset: str, report: dict[str, Any], problems: list[Problem]) -> None:
+def show_report(dataset: str, report: dict[str, Any], problems: list[checks.Problem]) -> None:
     """Print the figures, then the problems."""
     console = Console()
     figures = Table("", "", title=escape(escape_unprintable(dataset)), show_header=False)

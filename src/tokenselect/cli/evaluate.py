@@ -91,13 +91,7 @@ def write_predictions(path: Path, clips: ClipSet, scores: Tensor, labels: Tensor
 
 
 def measure(
-    model: nn.Module,
-    clips: ClipSet,
-    *,
-    views: str,
-    batch_size: int,
-    workers: int,
-    run: Runner,
+    model: nn.Module, clips: ClipSet, *, views: str, batch_size: int, workers: int, run: Runner
 ) -> tuple[dict[str, Any], Tensor, Tensor]:
     """Measure accuracy, multiply-adds and time, reading included; give scores and labels, too."""
     info, data = info_of(model), recipe_of(model).data
@@ -106,13 +100,12 @@ def measure(
     workers = max(workers, torch.get_num_threads()) if workers else 0
     read = partial(read_batches, dataset=clips.dataset, collate=clips.collate, batch=batch_size)
     answer = partial(answer_batches, run=run, device=next(model.parameters()).device)
-    numbers, is_torch = range(-(-len(clips) // batch_size)), run is model
+    how: dict[str, Any] = {"model": model, "workers": workers, "is_torch": run is model}
+    numbers, answers = range(-(-len(clips) // batch_size)), []
     with counting("testing", len(clips)) as advance:
         gmacs = count_macs(model, 1, 3, data.frames, data.size, data.size).gmacs
-        answers, start = [], time.perf_counter()
-        for answered in read_and_answer(
-            numbers, read, answer, model=model, workers=workers, is_torch=is_torch
-        ):
+        start = time.perf_counter()
+        for answered in read_and_answer(numbers, read, answer, **how):
             answers.append(answered)
             advance(len(answered[2]))
     answers.sort(key=lambda answered: answered[0])
@@ -153,7 +146,6 @@ def print_results(results: dict[str, Any]) -> None:
     for site, share in results.get("recall", {}).items():
         table.add_row(f"recall at {site}", f"{share:.2%}")
     Console().print(table)
-    worst = sorted(
-        (share, name) for name, share in results["per_class"].items() if share is not None
-    )
+    tested = {name: share for name, share in results["per_class"].items() if share is not None}
+    worst = sorted((share, name) for name, share in tested.items())
     print("weakest classes: " + ", ".join(f"{n} {s:.0%}" for s, n in worst[:5]))

@@ -1,6 +1,5 @@
 """`tokenselect export`: a model as a file that runs without this package."""
 
-from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +14,7 @@ from tokenselect.data.clips import ClipRule
 from tokenselect.data.sources import find_videos
 from tokenselect.export import FORMATS, LogitDifference, export_int8, export_model, time_exported
 from tokenselect.inference.bulk import folder_class
-from tokenselect.measure.cost import NOISY, Timing, are_told_apart
+from tokenselect.measure.cost import NOISY, are_told_apart
 
 
 def export(
@@ -68,10 +67,8 @@ def export(
             difference = export_model(
                 model, path, chosen, clips=clips, tolerance=tolerance, tell=tell
             )
-        seconds: dict[str, Timing] = {}
-        if repeats:
-            dense = with_plan(model, "dense")
-            seconds = time_exported(path, dense, chosen, repeats=repeats, tell=tell)
+        dense = with_plan(model, "dense")
+        seconds = time_exported(path, dense, chosen, repeats=repeats, tell=tell) if repeats else {}
     done = dict(
         path=str(path),
         format=format,
@@ -104,7 +101,7 @@ def read_clips(videos: str, rule: ClipRule) -> Tensor:
     """Cut one clip out of the middle of each video: (b, 3, frames, height, width)."""
     clips = []
     for video in find_videos([videos]):
-        with closing(video.open()) as source:
+        with video.open() as source:
             clips.append(rule.read_crops(source))
     return rule.normalize(torch.cat(clips))
 

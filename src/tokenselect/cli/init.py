@@ -18,6 +18,11 @@ from tokenselect.data.split import PART_WORDS, UNDIVIDED, find_parts, propose_sp
 LOOKED_AT = 20  # videos that are opened to see how long they are
 LONG = 10.0  # seconds; of a longer video a clip shows a stretch, not the whole
 TEMPLATE = "assets/folder_recipe.yaml"  # in the package
+DIVISIONS = {  # how a split was made
+    "group": "; each group of clips (person, recording) is in one part only",
+    "class": "; each class is split at random",
+    None: "",
+}
 
 
 @dataclass(frozen=True)
@@ -111,12 +116,14 @@ def has_spans(proposal: SplitProposal) -> bool:
 
 def write_text(proposal: SplitProposal, path: Path, lists: Path | None, *, epochs: int) -> str:
     """Write the recipe."""
-    train, test = proposal.parts["train"], proposal.parts["test"]
-    name = path.stem
+    name, train, test = path.stem, proposal.parts["train"], proposal.parts["test"]
     example = (test.samples or train.samples)[0].path
+    total = sum(len(found) for found in proposal.parts.values())
+    counts = ", ".join(f"{len(found)} {part}" for part, found in proposal.parts.items())
+    how = DIVISIONS[proposal.divided_by]
     template = (resources.files("tokenselect") / TEMPLATE).read_text(encoding="utf-8")
     return template.format(
-        summary=summarize_split(proposal),
+        summary=f"{total} videos of {train.num_classes} classes: {counts}{how}.",
         file=shlex.quote(str(path)),
         taught=shlex.quote(f"runs/{name}_T0_0.5"),
         run=shlex.quote(f"runs/{name}"),
@@ -129,18 +136,6 @@ def write_text(proposal: SplitProposal, path: Path, lists: Path | None, *, epoch
         warmup=min(3, epochs / 10),
         batch_size=min(8, len(train)),
     )
-
-
-def summarize_split(proposal: SplitProposal) -> str:
-    """Say in one line how many videos and classes there are, and how they are divided."""
-    total = sum(len(found) for found in proposal.parts.values())
-    counts = ", ".join(f"{len(found)} {part}" for part, found in proposal.parts.items())
-    how = {
-        "group": "; each group of clips (person, recording) is in one part only",
-        "class": "; each class is split at random",
-        None: "",
-    }[proposal.divided_by]
-    return f"{total} videos of {proposal.parts['train'].num_classes} classes: {counts}{how}."
 
 
 def write_parts(proposal: SplitProposal, lists: Path | None) -> str:

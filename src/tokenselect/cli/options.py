@@ -6,7 +6,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_type_hints
@@ -64,14 +64,8 @@ class ModelOptions:
             chosen = replace(chosen, plan=chosen.plan or plan) if "plan" not in changes else chosen
         if chosen.weights is not None and source is not None:
             tell_download(source, chosen.weights, is_default=self.model is None)
-        return load_model(
-            source,
-            weights=chosen.weights,
-            plan=chosen.plan,
-            method=chosen.method,
-            class_names=chosen.class_names,
-            device=chosen.device or best_device(),
-        )
+        how = asdict(chosen) | {"device": chosen.device or best_device()}
+        return load_model(source, **{k: how[k] for k in how.keys() - {"model", "checkpoint"}})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,12 +198,9 @@ def build_parser(function: Callable[..., Any], *, prog: str) -> ArgumentParser:
 def call(function: Callable[..., Any], words: list[str], *, prog: str) -> None:
     """Call a command with its words."""
     parser = build_parser(function, prog=prog)
-    spelled, first = (
-        spell_flags(function, words),
-        next(iter(inspect.signature(function).parameters)),
-    )
-    given = {}
+    spelled, given = spell_flags(function, words), {}
     if takes_list(function) and spelled and spelled[0].startswith("["):
+        first = next(iter(inspect.signature(function).parameters))
         given[first] = json.loads(spelled[0])  # names of any bytes, which the parser cannot read
         spelled[0] = "[]"
     values = vars(parser.instantiate(parser.parse_args(spelled))) | given
@@ -248,9 +239,7 @@ def takes_list(function: Callable[..., Any]) -> bool:
 
 def join_words(arguments: list[str]) -> list[str]:
     """Make one JSON list of the words that are neither options nor their values."""
-    words: list[str] = []
-    others: list[str] = []
-    takes_value = False
+    words, others, takes_value = list[str](), list[str](), False
     for argument in arguments:
         is_option = argument.startswith("-") and len(argument) > 1
         (others if is_option or takes_value else words).append(argument)

@@ -46,8 +46,7 @@ def serve(
 
     options = replace(options, device=options.device or best_device())
     offers = list_offers(**asdict(options))
-    limits = Limits(max_mb=max_mb, max_seconds=max_seconds)
-    is_local = host in LOOPBACK
+    limits, is_local = Limits(max_mb=max_mb, max_seconds=max_seconds), host in LOOPBACK
     listener = listen(host, port)
     catalogue = Catalogue(offers, open_run=lambda model: engine.pick(model)(model))
     app = build_app(catalogue, limits=limits, names=LOOPBACK if is_local else None)
@@ -65,18 +64,15 @@ def serve(
 
 def listen(host: str, port: int) -> socket.socket:
     """Open the port, so that a free one is known before anything starts."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    is_v6 = ":" in host
+    family = socket.AF_INET6 if is_v6 else socket.AF_INET
     try:
-        listener.bind((host, port))
+        return socket.create_server((host, port), family=family, dualstack_ipv6=is_v6)
     except OSError as error:
-        listener.close()
+        reason = str(error.strerror).partition(" (while")[0]
         raise OSError(
-            f"cannot listen on {host} port {port}: {error.strerror}; --port 0 takes a free one"
+            f"cannot listen on {host} port {port}: {reason}; --port 0 takes a free one"
         ) from error
-    listener.listen()
-    return listener
 
 
 def address_of(listener: socket.socket, host: str) -> str:

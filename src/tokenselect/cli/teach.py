@@ -56,13 +56,7 @@ def teach(
     with telling("teaching") as tell, torch.random.fork_rng():
         torch.manual_seed(seed)
         lessons = teach_selectors(
-            model,
-            batches,
-            plan=plan,
-            uses_labels=labels,
-            steps=steps,
-            seed=seed,
-            tell=tell,
+            model, batches, plan=plan, uses_labels=labels, steps=steps, seed=seed, tell=tell
         )
     folder = out or f"{checkpoint.rstrip('/')}_{plan}"
     recipe = recipe_of(model)
@@ -81,6 +75,5 @@ def print_lessons(lessons: list[Lesson]) -> None:
         table.add_row(lesson.site, *losses, f"{lesson.evenness:.0%}")
     console = Console()
     console.print(table)
-    for lesson in lessons:
-        if lesson.evenness == 1:
-            console.print(f"{lesson.site}: no choice was clearly better than uniform selection.")
+    for site in (lesson.site for lesson in lessons if lesson.evenness == 1):
+        console.print(f"{site}: no choice was clearly better than uniform selection.")

@@ -5,17 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich import progress
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 
@@ -26,12 +18,13 @@ def telling(first: str) -> Iterator[Callable[[str], None]]:
     Yields:
         A function that changes the line.
     """
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    text = progress.TextColumn("{task.description}", markup=False)
+    columns = progress.SpinnerColumn(), text, progress.TimeElapsedColumn()
     console = Console(stderr=True)
     is_seen = console.is_terminal  # a log file gets none of it
-    with Progress(*columns, console=console, transient=True, disable=not is_seen) as progress:
-        task = progress.add_task(first)
-        yield lambda text: progress.update(task, description=text)
+    with progress.Progress(*columns, console=console, transient=True, disable=not is_seen) as line:
+        task = line.add_task(first)
+        yield lambda text: line.update(task, description=text)
 
 
 @contextmanager
@@ -41,19 +34,19 @@ def counting(what: str, total: int | None = None) -> Iterator[Callable[..., None
     Yields:
         A function that moves it by a count, 1 if not given, and may set the total.
     """
-    bar = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    columns, console = (SpinnerColumn(), TextColumn(what), *bar), Console(stderr=True)
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=total)
-        yield lambda count=1, total=None: progress.update(task, advance=count, total=total)
+    bar = progress.BarColumn(), progress.MofNCompleteColumn()
+    times = progress.TimeElapsedColumn(), progress.TimeRemainingColumn()
+    columns = progress.SpinnerColumn(), progress.TextColumn(what), *bar, *times
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as line:
+        task = line.add_task("", total=total)
+        yield lambda count=1, total=None: line.update(task, advance=count, total=total)
 
 
 def make_table(*columns: str, title: str | None = None, texts: int = 1) -> Table:
     """Make a table: the first columns are texts, never cut, the others figures on the right."""
     table = Table(title=title, title_justify="left", min_width=len(title or ""))
     for number, column in enumerate(columns):
-        is_text = number < texts
-        side, overflow = ("left", "fold") if is_text else ("right", "ellipsis")
+        side, overflow = ("left", "fold") if number < texts else ("right", "ellipsis")
         table.add_column(column, justify=side, overflow=overflow)  # type: ignore[arg-type]
     return table
 

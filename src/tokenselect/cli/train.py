@@ -14,13 +14,8 @@ from tokenselect.training.run import train
 
 FLAGS = ("--resume", "--with-base")
 SHARED = (  # what a recipe's base is trained with, too
-    "--data.root",
-    "--data.cache",
-    "--data.workers",
-    "--device",
-    "--precision",
-    "--strategy",
-    "--threads",
+    *("--data.root", "--data.cache", "--data.workers"),
+    *("--device", "--precision", "--strategy", "--threads"),
 )
 
 

@@ -2,8 +2,10 @@
 
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 from torch import nn
 
@@ -46,26 +48,18 @@ def visualize(
         width: width of a frame in the picture, in pixels.
         repeats: timed forwards of each plan in turns; 0 for no timing.
     """
-    check_place(Path(out))
+    if Path(out).suffix.lower() not in PICTURES:
+        raise ValueError(f"out must end with one of {', '.join(PICTURES)}, got {out!r}")
+    check_folder(out)
     with telling("loading the model") as tell:
         (found, *others) = find_videos([video], seconds=seconds or 4.0, tell=tell)
         if others:
             raise ValueError(f"visualize takes one video; {video} has {1 + len(others)}")
         loaded, is_report = options.load([video], plan=None), Path(out).suffix == ".html"
         models = choose_plans(loaded, options.plan, method=options.method, is_report=is_report)
-        source = found.open()
-        try:
-            explanation = explain_video(
-                models,
-                source,
-                name=Path(found.name).name,
-                start=start,
-                seconds=seconds,
-                repeats=repeats,
-                tell=tell,
-            )
-        finally:
-            source.close()
+        explain = partial(explain_video, models, start=start, seconds=seconds, repeats=repeats)
+        with found.open() as source:
+            explanation = explain(source, name=Path(found.name).name, tell=tell)
         tell(f"writing {out}")
         write(Path(out), explanation, width=width)
     print_notes(explanation.notes, stderr=True)
@@ -93,13 +87,6 @@ def choose_plans(
     return [with_plan(model, "dense"), *selected]
 
 
-def check_place(path: Path) -> None:
-    """Refuse a place that cannot be written before any work."""
-    if path.suffix.lower() not in PICTURES:
-        raise ValueError(f"out must end with one of {', '.join(PICTURES)}, got {str(path)!r}")
-    check_folder(str(path))
-
-
 def write(path: Path, explanation: Explanation, *, width: int | None) -> None:
     """Write the report, the overlays side by side, or the film strips one below the other."""
     dense, *plans = explanation.plans
@@ -111,9 +98,4 @@ def write(path: Path, explanation: Explanation, *, width: int | None) -> None:
     if path.suffix.lower() in (".mp4", ".gif"):
         return write_overlay(path, explanation, plans, width=width or 480)
     strips = [draw_film_strip(explanation, plan, thumb_width=width or 150) for plan in plans]
-    sheet = Image.new("RGB", (strips[0].width, sum(s.height for s in strips)), "white")
-    top = 0
-    for strip in strips:
-        sheet.paste(strip, (0, top))
-        top += strip.height
-    sheet.save(path)
+    Image.fromarray(np.vstack([np.asarray(strip) for strip in strips])).save(path)
