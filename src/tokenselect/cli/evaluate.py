@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import time
 from functools import partial
 from pathlib import Path
@@ -115,7 +116,6 @@ def measure(
     counter.add(scores, labels)
     accuracy = counter.result()
     shares = [None if share != share else share for share in accuracy.per_class.tolist()]
-    num_views = parse_views(views)[0] * parse_views(views)[1]
     results = {
         "model": info.name,
         "plan": str(plan_of(model)),
@@ -124,7 +124,7 @@ def measure(
         "per_class": dict(zip(info.class_names, shares, strict=True)),
         "confusion": accuracy.confusion.tolist(),
         "gmacs_per_view": gmacs,
-        "gmacs_per_video": gmacs * num_views,
+        "gmacs_per_video": gmacs * math.prod(parse_views(views)),
         "seconds_per_video": seconds / len(clips),
         "replaced_videos": clips.count_replaced(),
     }

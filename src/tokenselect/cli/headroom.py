@@ -44,13 +44,10 @@ def headroom(
     model = options.load(checkpoint, plan="dense")
     clips = options.find(model, dataset)
     with counting("trying choices", len(clips)) as advance:
+        views = single_views(clips.batches(batch_size, workers=options.workers))
+        site = plan or f"T0={keep}"
         found = measure_headroom(
-            model,
-            single_views(clips.batches(batch_size, workers=options.workers)),
-            plan=plan or f"T0={keep}",
-            choices=choices,
-            seed=seed,
-            on_batch=advance,
+            model, views, plan=site, choices=choices, seed=seed, on_batch=advance
         )
     if json:
         print_json({**asdict(found), "advice": found.advice})

@@ -1,6 +1,7 @@
 """`tokenselect predict`: what is in a video, and what selection saves."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -14,17 +15,10 @@ from tokenselect.checkpoints import info_of, method_of, plan_of, remarks_of
 from tokenselect.cli.options import TORCH, ModelOptions, RuntimeOptions
 from tokenselect.cli.terminal import make_table, print_json, print_notes, telling
 from tokenselect.data import parse_views
-from tokenselect.data.sources import find_videos
+from tokenselect.data.sources import FoundVideo, find_videos
+from tokenselect.inference import predict as inference
 from tokenselect.inference.bulk import TOP
-from tokenselect.inference.predict import (
-    Answer,
-    Costs,
-    answer_to_dict,
-    answer_video,
-    cost_of,
-    predict_video,
-    predict_whole,
-)
+from tokenselect.inference.predict import Answer, Costs, answer_video, predict_video
 from tokenselect.measure.cost import NOISY, are_told_apart
 
 DETAILED = 3  # up to so many videos get a table each, of `TOP` classes
@@ -69,28 +63,23 @@ def predict(
         open_run = engine.pick(loaded, tell=tell)
         look = partial(predict_video, loaded, clips=clips, crops=crops, window=window, step=step)
         look = partial(look, run=open_run(loaded))
-        at_once = partial(predict_whole, loaded, window=window or 10.0) if whole else None
-        answers = [
-            answer_video(
-                video, partial(look, on_window=partial(tell_window, tell, video.name)), at_once
-            )
-            for video in found
-        ]
+        at_once = partial(inference.predict_whole, loaded, window=window or 10.0) if whole else None
+
+        def answer(video: FoundVideo) -> Answer:
+            told = partial(look, on_window=lambda n, of: tell(f"{video.name}: window {n} of {of}"))
+            return answer_video(video, told, at_once)
+
+        answers = [answer(video) for video in found]
         if len(answers) == 1 and answers[0].error is not None:
             raise ValueError(answers[0].error)
         tell("timing with selection and without")
-        costs = cost_of(loaded, repeats=repeats, open_run=open_run)
+        costs = inference.cost_of(loaded, repeats=repeats, open_run=open_run)
     if json:
         print_json(describe(loaded, answers, costs, views=views, top=top or TOP))
     else:
         print_tables(loaded, answers, costs, views=views, top=top)
     if any(answer.error is not None for answer in answers):
         raise SystemExit(1)
-
-
-def tell_window(tell: Callable[[str], object], name: str, done: int, of: int) -> None:
-    """Say how far a long video is."""
-    tell(f"{name}: window {done} of {of}")
 
 
 def describe(
@@ -108,7 +97,7 @@ def describe(
         "device": str(next(model.parameters()).device),
         "notes": remarks_of(model),
         "cost_of_a_view": asdict(costs),
-        "videos": [answer_to_dict(answer, info.id2label, top=top) for answer in answers],
+        "videos": [inference.answer_to_dict(answer, info.id2label, top=top) for answer in answers],
     }
 
 
@@ -123,8 +112,8 @@ def print_tables(
     else:
         print_list(console, id2label, answers, top=top or 1)
     if any(answer.whole is not None for answer in answers):
-        clips, crops = parse_views(views)
-        console.print(whole_table(id2label, answers, gmacs=clips * crops * costs.gmacs))
+        gmacs = math.prod(parse_views(views)) * costs.gmacs
+        console.print(whole_table(id2label, answers, gmacs=gmacs))
     console.print(cost_table(model, costs, views=views))
     print_notes(remarks_of(model))
 
@@ -133,12 +122,10 @@ def print_answer(
     console: Console, id2label: Mapping[int, str], answer: Answer, *, top: int
 ) -> None:
     """Print one video's classes, and its time line if it has several windows."""
-    name = escape(answer.video.name)
     if answer.timeline is None:
-        console.print(f"[red]{escape(answer.error or '')}[/]")
-        return
+        return console.print(f"[red]{escape(answer.error or '')}[/]")
     truth = f" (shows {escape(answer.video.label)})" if answer.video.label else ""
-    console.print(f"[bold]{name}[/]{truth}", soft_wrap=True)
+    console.print(f"[bold]{escape(answer.video.name)}[/]{truth}", soft_wrap=True)
     table = Table("label", Column("probability", justify="right"), "")
     for number, probability in answer.timeline.whole.top(top):
         bar = "█" * round(30 * probability)
@@ -190,25 +177,21 @@ def whole_table(id2label: Mapping[int, str], answers: list[Answer], *, gmacs: fl
     for answer in answers:
         if answer.whole is None or answer.timeline is None:
             continue
-        windows = answer.timeline.moments
+        count, name = len(answer.timeline.moments), escape(answer.video.name)
         one = f"one clip of {answer.whole.frames} frames, {answer.whole.plan}"
         for read_as, moment, cost in (
-            (f"{len(windows)} windows", answer.timeline.whole, len(windows) * gmacs),
+            (f"{count} windows", answer.timeline.whole, count * gmacs),
             (one, answer.whole.moment, answer.whole.gmacs),
         ):
             ((number, probability),) = moment.top(1)
-            label = escape(id2label[number])
-            table.add_row(
-                escape(answer.video.name), read_as, label, f"{probability:.1%}", f"{cost:.4g}"
-            )
+            figures = f"{probability:.1%}", f"{cost:.4g}"
+            table.add_row(name, read_as, escape(id2label[number]), *figures)
     return table
 
 
 def cost_table(model: nn.Module, costs: Costs, *, views: str) -> Table:
     """Set the costs of one view and of all views of a window side by side."""
-    clips, crops = parse_views(views)
-    count = clips * crops
-    info, plan = info_of(model), plan_of(model)
+    count, info, plan = math.prod(parse_views(views)), info_of(model), plan_of(model)
     height, width = info.clip_rule.size
     title = f"{info.name}, {info.clip_rule.frames}×{height}×{width}, {views} views"
     columns = ["", f"plan {plan}", "dense", "saved"] if plan else ["", "dense"]
