@@ -18,8 +18,7 @@ from pathlib import Path
 
 from benchmarks.grid_clips import ASKED as WORDS
 from tokenselect.comparison.compare import run_comparison
-from tokenselect.comparison.planning import Line, read_lines
-from tokenselect.comparison.planning import Comparison
+from tokenselect.comparison.planning import Comparison, Line, read_lines
 from tokenselect.comparison.trials import Trial
 from tokenselect.inference.memory import keep_freed_memory
 from tokenselect.training.data import PARTS

@@ -7,7 +7,7 @@ import torch
 
 import tokenselect
 from tokenselect.cli.main import COMMANDS, main
-from tokenselect.cli.options import spell_flags
+from tokenselect.cli.options import spell_words
 from tokenselect.data import write_video
 from tokenselect.extras import MissingExtraError, require
 from tokenselect.inference import memory
@@ -37,7 +37,7 @@ def test_a_process_of_our_own_keeps_its_memory_and_one_of_others_does_not(monkey
 )
 def test_options_may_be_typed_as_people_do(typed, meant):
     name = next(name for name in COMMANDS if typed.startswith(name))
-    assert spell_flags(COMMANDS[name].load(), typed.removeprefix(name).split()) == meant.split()
+    assert spell_words(COMMANDS[name].load(), typed.removeprefix(name).split()) == meant.split()
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], []])

@@ -7,8 +7,8 @@ from rich.console import Console
 from tokenselect.checkpoints.files import EMBEDDED
 from tokenselect.cli import options
 from tokenselect.cli.main import main
-from tokenselect.cli.options import ModelOptions, join_words
-from tokenselect.cli.predict import print_list
+from tokenselect.cli.options import ModelOptions, spell_words
+from tokenselect.cli.predict import predict, print_list
 from tokenselect.data import write_video
 from tokenselect.data.sources import FoundVideo
 from tokenselect.data.synthetic import SyntheticActions
@@ -72,8 +72,8 @@ def test_a_broken_file_among_others_is_reported_at_the_end(tmp_path, capsys):
 def test_words_may_stand_between_options():
     words = ["a.mp4", "--top", "3", "b.mp4", "--json=true", "c.mp4"]
     joined = ['["a.mp4", "b.mp4", "c.mp4"]', "--top", "3", "--json=true"]
-    assert join_words(words) == joined
-    assert join_words(["--help"]) == ["--help"]
+    assert spell_words(predict, words) == joined
+    assert spell_words(predict, ["--help"]) == ["--help"]
 
 
 def test_without_a_model_public_weights_answer_and_their_download_is_told(

@@ -10,9 +10,8 @@ from tests.comparison.tiny import tiny_comparison, tiny_recipe
 from tokenselect.cli.main import main
 from tokenselect.comparison import trials as trials_module
 from tokenselect.comparison.compare import run_comparison
-from tokenselect.comparison.planning import Line, cross, parse_variants, read_lines
 from tokenselect.comparison.oracle import guide_clips, guide_model
-from tokenselect.comparison.planning import plan_trials
+from tokenselect.comparison.planning import Line, cross, parse_variants, plan_trials, read_lines
 from tokenselect.comparison.table import (
     ComparisonRow,
     find_noise,

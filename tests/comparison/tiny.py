@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from tokenselect.comparison.planning import Line, cross
-from tokenselect.comparison.planning import Comparison
+from tokenselect.comparison.planning import Comparison, Line, cross
 from tokenselect.training.recipe import Recipe, recipe_from_dict
 
 

@@ -14,8 +14,7 @@ from tokenselect.checkpoints import load_model, save_model
 from tokenselect.checkpoints.files import EMBEDDED
 from tokenselect.cli.classify import list_files
 from tokenselect.cli.main import main
-from tokenselect.comparison.planning import Line
-from tokenselect.comparison.planning import Comparison, plan_trials, refuse_other_videos
+from tokenselect.comparison.planning import Comparison, Line, plan_trials, refuse_other_videos
 from tokenselect.data import TableLayout, VideoError, open_video, read_annotations, write_video
 from tokenselect.data.synthetic import CLASS_NAMES
 from tokenselect.inference.rows import Row, begin_journal, classify_videos

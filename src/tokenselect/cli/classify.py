@@ -61,24 +61,18 @@ def classify(
     answer = partial(on_this_machine, loaded, workers=workers, **how)
     if ray is not None:
         answer = partial(on_ray, loaded, workers=max(1, workers), address=ray, **how)
+    settings = {  # what the answers depend on
+        "model": info_of(loaded).name,
+        "weights": weights_digest(loaded),
+        "classes": info_of(loaded).class_names,
+        "plan": str(plan_of(loaded)),
+        "method": method_of(loaded),
+        **{"views": views, "window": window, "step": step},
+    }
     start = time.perf_counter()
     with counting("videos") as advance:
-        summary = classify_videos(
-            files,
-            Path(out),
-            answer,
-            settings={  # what the answers depend on
-                "model": info_of(loaded).name,
-                "weights": weights_digest(loaded),
-                "classes": info_of(loaded).class_names,
-                "plan": str(plan_of(loaded)),
-                "method": method_of(loaded),
-                "views": views,
-                "window": window,
-                "step": step,
-            },
-            on_row=lambda done, of: advance(1, of),
-        )
+        classify_all = partial(classify_videos, files, Path(out), answer, settings=settings)
+        summary = classify_all(on_row=lambda done, of: advance(1, of))
     done = summary.total - summary.skipped
     rate = done / max(time.perf_counter() - start, 1e-9)
     print(
@@ -100,9 +94,8 @@ def list_files(words: list[str]) -> list[str]:
             found += walk_videos(path)
         elif path.is_file():
             found.append(word)
-        else:
-            matches = sorted(glob.glob(word, recursive=True))
-            if not matches:
-                raise FileNotFoundError(f"no file matches {word}")
+        elif matches := sorted(glob.glob(word, recursive=True)):
             found += matches
+        else:
+            raise FileNotFoundError(f"no file matches {word}")
     return found

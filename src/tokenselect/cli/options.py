@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 PUBLIC_CHOICE = ("video_swin_t", "kinetics400", "T0_0.6", "uniform")  # the smallest download
 THREADS = "threads of torch on the CPU; by default, as many as there are idle cores"
+LISTS = (list[str], "list[str]")  # the annotation of a list, as written and as read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,10 +199,10 @@ def build_parser(function: Callable[..., Any], *, prog: str) -> ArgumentParser:
 def call(function: Callable[..., Any], words: list[str], *, prog: str) -> None:
     """Call a command with its words."""
     parser = build_parser(function, prog=prog)
-    spelled, given = spell_flags(function, words), {}
-    if takes_list(function) and spelled and spelled[0].startswith("["):
-        first = next(iter(inspect.signature(function).parameters))
-        given[first] = json.loads(spelled[0])  # names of any bytes, which the parser cannot read
+    spelled, given = spell_words(function, words), {}
+    first = next(iter(inspect.signature(function).parameters.values()))
+    if first.annotation in LISTS and spelled and spelled[0].startswith("["):
+        given[first.name] = json.loads(spelled[0])  # of any bytes, which the parser cannot read
         spelled[0] = "[]"
     values = vars(parser.instantiate(parser.parse_args(spelled))) | given
     for name, options in option_groups(function).items():
@@ -216,32 +217,23 @@ def option_groups(function: Callable[..., Any]) -> dict[str, Any]:
     return {name: kind for name, kind in get_type_hints(function).items() if is_dataclass(kind)}
 
 
-def spell_flags(function: Callable[..., Any], words: list[str]) -> list[str]:
-    """Write `--json` as `--json=true`, `--target-ms=80` as it is called, and a list as JSON."""
+def spell_words(function: Callable[..., Any], words: list[str]) -> list[str]:
+    """Write `--json` as `--json=true`, `--target-ms=80` as it is called, and a list as JSON.
+
+    The list, of a command that begins with one, is all words but options and their values.
+    """
     parameters = list(inspect.signature(function).parameters.values())
     flags = {f"--{p.name}" for p in parameters if p.annotation in (bool, "bool")}
     groups = option_groups(function).values()
     names = [p.name for p in parameters] + [x.name for group in groups for x in fields(group)]
     hyphens = {f"--{name.replace('_', '-')}": f"--{name}" for name in names}
-    spelled = []
+    takes_list, takes_value = parameters[0].annotation in LISTS, False
+    listed, others = list[str](), list[str]()
     for word in words:
         name, equals, value = word.partition("=")
         word = hyphens.get(name, name) + equals + value
-        spelled.append(f"{word}=true" if word in flags else word)
-    return join_words(spelled) if takes_list(function) else spelled
-
-
-def takes_list(function: Callable[..., Any]) -> bool:
-    """Tell whether a command's first words are a list."""
-    first = next(iter(inspect.signature(function).parameters.values()))
-    return first.annotation in (list[str], "list[str]")
-
-
-def join_words(arguments: list[str]) -> list[str]:
-    """Make one JSON list of the words that are neither options nor their values."""
-    words, others, takes_value = list[str](), list[str](), False
-    for argument in arguments:
-        is_option = argument.startswith("-") and len(argument) > 1
-        (others if is_option or takes_value else words).append(argument)
-        takes_value = is_option and "=" not in argument and argument not in ("-h", "--help")
-    return [json.dumps(words), *others] if words else arguments
+        word = f"{word}=true" if word in flags else word
+        is_option = word.startswith("-") and len(word) > 1
+        (listed if takes_list and not is_option and not takes_value else others).append(word)
+        takes_value = is_option and "=" not in word and word not in ("-h", "--help")
+    return [json.dumps(listed), *others] if listed else others

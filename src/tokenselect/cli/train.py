@@ -9,7 +9,7 @@ from pathlib import Path
 from tokenselect.cli.evaluate import evaluate
 from tokenselect.cli.options import ClipOptions
 from tokenselect.training.build import part_to_test
-from tokenselect.training.recipe import Recipe, base_of, read_recipe, recipe_parser
+from tokenselect.training.recipe import base_of, read_recipe, recipe_parser
 from tokenselect.training.run import train
 
 FLAGS = ("--resume", "--with-base")
@@ -30,21 +30,16 @@ def run(arguments: Sequence[str]) -> None:
     if "--with-base" in words:
         train_base(path, overrides)
     recipe = read_recipe(path, overrides)
-    if train(recipe, resume="--resume" in words) and part_to_test(recipe.data) == "test":
-        test(recipe)
-
-
-def test(recipe: Recipe) -> None:
-    """Test the best checkpoint of a run that has videos to test on."""
-    if int(os.environ.get("RANK", 0)) != 0:
+    is_ended, folder = train(recipe, resume="--resume" in words), recipe.folder
+    if not is_ended or part_to_test(recipe.data) != "test" or int(os.environ.get("RANK", 0)):
         return
-    evaluate(
-        str(recipe.folder),
+    evaluate(  # the best checkpoint
+        str(folder),
         "test",
         options=ClipOptions(workers=recipe.data.workers, device=recipe.device),
-        output=str(recipe.folder / "test.json"),
-        predictions=str(recipe.folder / "test.csv"),
-        confusion=str(recipe.folder / "confusion.png"),
+        output=str(folder / "test.json"),
+        predictions=str(folder / "test.csv"),
+        confusion=str(folder / "confusion.png"),
     )
 
 
@@ -67,9 +62,9 @@ def train_base(path: Path, overrides: Sequence[str]) -> None:
 
 def shared_options(words: Sequence[str]) -> list[str]:
     """Pick the options that hold for a recipe's base as well, with their values."""
-    kept = []
-    for before, word in zip(["", *words], words, strict=False):
-        is_value = before in SHARED and not word.startswith("--")
-        if word.partition("=")[0] in SHARED or is_value:
-            kept.append(word)
-    return kept
+    pairs = zip(["", *words], words, strict=False)
+    return [
+        word
+        for before, word in pairs
+        if word.partition("=")[0] in SHARED or (before in SHARED and not word.startswith("--"))
+    ]

@@ -226,18 +226,13 @@ def dense_trial(wanted: Comparison, seed: int) -> Trial:
     values["model"] |= {"plan": DENSE, "weights": path}
     weights = hashlib.sha256(find_checkpoint(path).read_bytes()).hexdigest()
     trial = finish_trial(wanted, values, "start", DENSE, weights=weights, is_trained=False)
-    return replace(trial, refusal=trial.refusal or doubt_classes(recipe_from_dict(values)))
-
-
-def doubt_classes(recipe: Recipe) -> str | None:
-    """Say why starting weights cannot be tested as they are: they tell other classes apart."""
-    data, is_drawn = recipe.data, recipe.data.source == "synthetic"
-    names = CLASS_NAMES if is_drawn else read_part(data, "train").class_names
+    recipe, data = recipe_from_dict(values), wanted.recipe.data
+    names = CLASS_NAMES if data.source == "synthetic" else read_part(data, "train").class_names
     shape = {"frames": data.frames, "size": data.size}
-    loaded = build_model(recipe.model, class_names=names, **shape)[1]
+    loaded = None if trial.refusal else build_model(recipe.model, class_names=names, **shape)[1]
     if loaded is None or not any(name.startswith(HEAD) for name in loaded.initial):
-        return None
-    return f"{recipe.model.weights} has no classifier of the classes {shorten(names)}"
+        return trial
+    return replace(trial, refusal=f"{path} has no classifier of the classes {shorten(names)}")
 
 
 def line_trial(wanted: Comparison, line: Line, seed: int, start: Trial) -> Trial:

@@ -29,14 +29,7 @@ KEPT: Colour = (255, 159, 10)  # what stays: boxes and bars
 GONE: Colour = (190, 194, 200)
 
 # Low to high; lightness rises all the way, so it reads in grey and without red or green.
-HEAT: tuple[Colour, ...] = (
-    (13, 8, 64),
-    (84, 19, 120),
-    (166, 39, 109),
-    (224, 82, 68),
-    (250, 150, 40),
-    (252, 240, 140),
-)
+HEAT = ((13, 8, 64), (84, 19, 120), (166, 39, 109), (224, 82, 68), (250, 150, 40), (252, 240, 140))
 
 
 def heat_colours(values: Tensor) -> Tensor:

@@ -31,10 +31,7 @@ SWEEP = 30  # seconds between looks for idle uploads
 
 
 def build_app(
-    catalogue: Catalogue,
-    *,
-    limits: Limits | None = None,
-    names: Collection[str] | None = LOOPBACK,
+    catalogue: Catalogue, *, limits: Limits | None = None, names: Collection[str] | None = LOOPBACK
 ) -> FastAPI:
     """Build the application; `names` are those that it may be asked under, None for any."""
     limits = limits or Limits()
