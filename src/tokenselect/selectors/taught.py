@@ -112,12 +112,16 @@ class TaughtScoring(Scoring):
         Average and maximum of its patches; how far they are from their average over time; and how
         far from the frame before.
         """
-        patches = grid.patches
-        away = (patches - patches.mean(dim=1, keepdim=True)).abs().mean(dim=(2, 3))
-        change = (patches[:, 1:] - patches[:, :-1]).abs().mean(dim=(2, 3))  # (b, t − 1, c)
-        change = F.pad(change, (0, 0, 1, 0))  # the first frame has none before it
-        parts = [patches.mean(dim=(2, 3)), patches.amax(dim=(2, 3)), away, change]
-        return torch.cat(parts, dim=-1)
+        frames = grid.patches.flatten(2, 3)  # (b, t, n, c)
+        usual = frames.mean(dim=1)  # (b, n, c)
+        described = []
+        before = frames[:, 0]
+        for frame in frames.unbind(1):  # one at a time: each stays in the processor's cache
+            away, change = (frame - usual).abs(), (frame - before).abs()
+            parts = [frame.mean(dim=1), frame.amax(dim=1), away.mean(dim=1), change.mean(dim=1)]
+            described.append(torch.cat(parts, dim=-1))
+            before = frame
+        return torch.stack(described, dim=1)
 
     def patch_features(self, grid: TokenGrid) -> Tensor:
         """Give each patch and its way from its average over time: (b, t, n, 2c)."""
