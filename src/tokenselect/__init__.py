@@ -34,35 +34,12 @@ if TYPE_CHECKING:
 __version__ = "0.2.0.dev0"
 
 __all__ = [
-    "KeptTokens",
-    "Preprocessor",
-    "Selection",
-    "SelectionPlan",
-    "Site",
-    "TokenGrid",
-    "count_tokens",
-    "create_model",
-    "explain",
-    "insert_selectors",
-    "list_models",
-    "load_model",
-    "load_selectors",
-    "load_weights",
-    "optimize_for_inference",
-    "plan_of",
-    "push_to_hub",
-    "record_kept",
-    "record_selections",
-    "remove_selectors",
-    "save_model",
-    "save_pretrained",
-    "set_plan",
-    "set_sigma",
-    "shrink_inputs",
-    "supported_models",
-    "vision_tower",
-    "with_plan",
-]
+    "KeptTokens", "Preprocessor", "Selection", "SelectionPlan", "Site", "TokenGrid",
+    "count_tokens", "create_model", "explain", "insert_selectors", "list_models", "load_model",
+    "load_selectors", "load_weights", "optimize_for_inference", "plan_of", "push_to_hub",
+    "record_kept", "record_selections", "remove_selectors", "save_model", "save_pretrained",
+    "set_plan", "set_sigma", "shrink_inputs", "supported_models", "vision_tower", "with_plan",
+]  # fmt: skip
 
 _NAMES_IN = {  # all others are in `insertion`
     "adapters": ["supported_models"],

@@ -7,14 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tokenselect.backbones.mvit import mvit_b16, mvit_b16_32x3, mvit_mini
-from tokenselect.backbones.video_swin import (
-    video_swin_b,
-    video_swin_b_w16,
-    video_swin_mini,
-    video_swin_s,
-    video_swin_t,
-)
+from tokenselect.backbones import mvit, video_swin
 from tokenselect.insertion import insert_selectors
 from tokenselect.plan import SelectionPlan
 from tokenselect.selectors.build import DEFAULT_SCORER
@@ -22,8 +15,9 @@ from tokenselect.weights import fetch_public, load_weights, public_weights
 from tokenselect.weights.public import is_repository
 
 BUILDERS: tuple[Callable[..., nn.Module], ...] = (
-    *(mvit_b16, mvit_b16_32x3, mvit_mini),
-    *(video_swin_t, video_swin_s, video_swin_b, video_swin_b_w16, video_swin_mini),
+    *(mvit.mvit_b16, mvit.mvit_b16_32x3, mvit.mvit_mini),
+    *(video_swin.video_swin_t, video_swin.video_swin_s, video_swin.video_swin_b),
+    *(video_swin.video_swin_b_w16, video_swin.video_swin_mini),
 )
 MODELS = {build.__name__: build for build in BUILDERS}
 

@@ -45,8 +45,7 @@ class AttentionProbe:
     """Forward hook on the block before a site: remembers its class token's attention."""
 
     def __init__(self, adapter: Adapter, thw: THW | None) -> None:
-        self.adapter = adapter
-        self.thw = thw
+        self.adapter, self.thw = adapter, thw
         self.latest: Tensor | None = None
 
     def __call__(
@@ -72,10 +71,8 @@ class SiteHook:
         probe: AttentionProbe | None = None,
     ) -> None:
         self.notes: list[Callable[[Sequence[TokenGrid], Sequence[TokenGrid]], None]] = []
-        self.adapter = adapter
-        self.selectors = list(selectors)
-        self.thw = thw
-        self.probe = probe
+        self.adapter, self.selectors = adapter, list(selectors)
+        self.thw, self.probe = thw, probe
 
     def __call__(self, arguments: Arguments) -> Arguments:
         """Give the block the smaller grid in place of the one it was called with."""
@@ -97,20 +94,12 @@ class SiteHook:
                 grid = selector(grid)
         return grid
 
-
-class EndHook:
-    """Forward hook on the last block: passes what it returns through the selectors after it."""
-
-    def __init__(self, hook: SiteHook) -> None:
-        self.hook = hook
-
-    def __call__(
+    def after(
         self, block: nn.Module, positional: tuple[Any, ...], named: dict[str, Any], output: Any
     ) -> Any:
-        """Give the model the smaller grid in place of the one the block returned."""
-        adapter = self.hook.adapter
-        arguments = self.hook(adapter.after(Arguments(positional, named), output))
-        return adapter.output(arguments, output)
+        """Serve as forward hook of the last block: make the grid that it returned smaller."""
+        arguments = self(self.adapter.after(Arguments(positional, named), output))
+        return self.adapter.output(arguments, output)
 
 
 def mark_hooked(model: nn.Module) -> None:

@@ -9,14 +9,7 @@ from torch import nn
 
 from tokenselect.adapters import Adapter, Removable, change_arguments, find_adapter
 from tokenselect.adapters.huggingface import is_pretrained, rename_on_load
-from tokenselect.insertion.hooks import (
-    AttentionProbe,
-    BlockGrid,
-    EndHook,
-    SiteHook,
-    follow_grids,
-    mark_hooked,
-)
+from tokenselect.insertion import hooks
 from tokenselect.ops.anchors import Pair
 from tokenselect.plan import CHILD, SelectionPlan, Site
 from tokenselect.selectors import Selector, build_selector
@@ -40,11 +33,9 @@ class TokenSelectors(nn.ModuleDict):
         adapter: Adapter,
     ) -> None:
         super().__init__(selectors)
-        self.plan = plan
-        self.adapter = adapter
-        self.settings = settings
+        self.plan, self.adapter, self.settings = plan, adapter, settings
         self.handles: list[Removable] = []
-        self.site_hooks: list[SiteHook] = []
+        self.site_hooks: list[hooks.SiteHook] = []
 
     def _replicate_for_data_parallel(self) -> "TokenSelectors":
         raise RuntimeError(
@@ -114,16 +105,11 @@ def insert_selectors(
         plan = plan.moved(reader.stage_starts(host))
     blocks = reader.blocks(host)
     plan.check_blocks(len(blocks), has_end=True)
-    grids = follow_grids(reader, host, plan)
-    whole = follow_grids(reader, host, SelectionPlan())
+    grids = hooks.follow_grids(reader, host, plan)
+    whole = hooks.follow_grids(reader, host, SelectionPlan())
     _check_sites(plan, grids, whole)
-    settings: dict[str, Any] = {
-        "method": method,
-        "scorer": scorer,
-        "num_samples": num_samples,
-        "stride": stride,
-        "tokenwise": tokenwise,
-    }
+    settings: dict[str, Any] = {"method": method, "scorer": scorer, "num_samples": num_samples}
+    settings |= {"stride": stride, "tokenwise": tokenwise}
     selectors = {
         site.label: build_selector(
             site,
@@ -155,7 +141,7 @@ def remove_selectors(model: nn.Module) -> nn.Module:
     if selectors is not None:
         for handle in selectors.handles:
             handle.remove()
-        mark_hooked(host)
+        hooks.mark_hooked(host)
         delattr(host, CHILD)
         if hasattr(getattr(host, "config", None), CHILD):
             delattr(host.config, CHILD)
@@ -188,7 +174,7 @@ def adapter_of(model: nn.Module) -> Adapter:
 
 
 def _check_sites(
-    plan: SelectionPlan, grids: Sequence[BlockGrid], whole: Sequence[BlockGrid]
+    plan: SelectionPlan, grids: Sequence[hooks.BlockGrid], whole: Sequence[hooks.BlockGrid]
 ) -> None:
     """Refuse frames of a model that has one, and tell of sites that drop nothing."""
     for site in plan if grids else ():
@@ -221,7 +207,9 @@ def _check_attention(adapter: Adapter, blocks: Sequence[nn.Module], selector: Se
         )
 
 
-def attach_hooks(model: nn.Module, selectors: TokenSelectors, grids: Sequence[BlockGrid]) -> None:
+def attach_hooks(
+    model: nn.Module, selectors: TokenSelectors, grids: Sequence[hooks.BlockGrid]
+) -> None:
     """Hook the selectors of the plan in front of their blocks."""
     adapter = selectors.adapter
     blocks = adapter.blocks(model)
@@ -231,14 +219,14 @@ def attach_hooks(model: nn.Module, selectors: TokenSelectors, grids: Sequence[Bl
         probe = None
         is_read = adapter.reads_end_attention and index == len(blocks)
         if not is_read and any(selector.scoring.needs_class_attention for selector in here):
-            probe = AttentionProbe(adapter, grids[index - 1].kept if grids else None)
+            probe = hooks.AttentionProbe(adapter, grids[index - 1].kept if grids else None)
             before = blocks[index - 1].register_forward_hook(probe, with_kwargs=True)
             selectors.handles.append(before)
-        hook = SiteHook(adapter, here, grids[index].given if grids else None, probe)
+        hook = hooks.SiteHook(adapter, here, grids[index].given if grids else None, probe)
         if index == len(blocks):
             end = adapter.end(model)
             if end is not None:
-                handle = end.register_forward_hook(EndHook(hook), with_kwargs=True)
+                handle = end.register_forward_hook(hook.after, with_kwargs=True)
                 selectors.handles.append(handle)
         else:
             selectors.handles.append(change_arguments(blocks[index], hook))
@@ -250,7 +238,7 @@ def attach_hooks(model: nn.Module, selectors: TokenSelectors, grids: Sequence[Bl
         described = {"plan": str(selectors.whole_plan), **selectors.settings}
         setattr(model.config, CHILD, described)  # transformers writes it to config.json
         selectors.handles.append(model.register_load_state_dict_pre_hook(rename_on_load))
-    mark_hooked(model)
+    hooks.mark_hooked(model)
 
 
 def set_sigma(model: nn.Module, sigma: float) -> nn.Module:
@@ -286,7 +274,7 @@ def set_plan(model: nn.Module, plan: SelectionPlan | str) -> nn.Module:
             f"it has {', '.join(selectors)}"
         )
     host = host_of(model)
-    grids = follow_grids(selectors.adapter, host, plan)  # refuses what cannot be kept
+    grids = hooks.follow_grids(selectors.adapter, host, plan)  # refuses what cannot be kept
     for handle in selectors.handles:
         handle.remove()
     selectors.handles.clear()

@@ -139,10 +139,7 @@ def record_kept(model: nn.Module) -> Iterator[list[KeptTokens]]:
 
 
 def _note(
-    kept: list[KeptTokens],
-    is_first: bool,
-    before: Sequence[TokenGrid],
-    after: Sequence[TokenGrid],
+    kept: list[KeptTokens], is_first: bool, before: Sequence[TokenGrid], after: Sequence[TokenGrid]
 ) -> None:
     """Follow the patches from the site before, or take their positions where they carry them."""
     if is_first:

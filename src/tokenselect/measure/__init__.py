@@ -5,15 +5,6 @@ from tokenselect.measure.cost import MacCount, count_macs, measure_latency
 from tokenselect.measure.recall import TokenTruth, frame_recall, region_coverage, tokenize_truth
 
 __all__ = [
-    "Accuracy",
-    "AccuracyCounter",
-    "MacCount",
-    "TokenTruth",
-    "count_answers",
-    "count_macs",
-    "frame_recall",
-    "measure_latency",
-    "region_coverage",
-    "score_views",
-    "tokenize_truth",
-]
+    "Accuracy", "AccuracyCounter", "MacCount", "TokenTruth", "count_answers", "count_macs",
+    "frame_recall", "measure_latency", "region_coverage", "score_views", "tokenize_truth",
+]  # fmt: skip

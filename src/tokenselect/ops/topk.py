@@ -9,11 +9,7 @@ from tokenselect.ops.topk_sampled import sampled_topk
 
 
 def gumbel_topk(
-    scores: Tensor,
-    k: int,
-    *,
-    temperature: float = 1.0,
-    generator: torch.Generator | None = None,
+    scores: Tensor, k: int, *, temperature: float = 1.0, generator: torch.Generator | None = None
 ) -> Tensor:
     """Draw k candidates without replacement, hard forward and relaxed backward.
 

@@ -14,11 +14,6 @@ from tokenselect.selectors.selector import (
 )
 
 __all__ = [
-    "METHODS",
-    "FrameSelector",
-    "RegionSelector",
-    "Selection",
-    "Selector",
-    "TokenSelector",
+    "METHODS", "FrameSelector", "RegionSelector", "Selection", "Selector", "TokenSelector",
     "build_selector",
-]
+]  # fmt: skip

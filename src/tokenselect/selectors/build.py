@@ -4,18 +4,7 @@ from collections.abc import Callable
 
 from tokenselect.ops.anchors import Pair
 from tokenselect.plan import THW, Site
-from tokenselect.selectors.baselines import (
-    AttentionScoring,
-    DiversityScoring,
-    MotionScoring,
-    NoveltyScoring,
-    RandomScoring,
-    RepeatScoring,
-    RunLengthScoring,
-    StaticScoring,
-    TextScoring,
-    UniformScoring,
-)
+from tokenselect.selectors import baselines, selector
 from tokenselect.selectors.relaxation import GumbelTopK, PerturbedTopK, Relaxation
 from tokenselect.selectors.scoring import (
     AnchorFeatureScoring,
@@ -26,15 +15,6 @@ from tokenselect.selectors.scoring import (
     Scorer,
     Scoring,
 )
-from tokenselect.selectors.selector import (
-    ClipTokenSelector,
-    FrameMerger,
-    FrameSelector,
-    RegionSelector,
-    Selector,
-    TokenMerger,
-    TokenSelector,
-)
 from tokenselect.selectors.taught import TaughtScoring
 
 LEARNED: dict[str, str] = {  # method -> how its smoothed Top-K is computed
@@ -44,15 +24,15 @@ LEARNED: dict[str, str] = {  # method -> how its smoothed Top-K is computed
     "stts-diagonal": "diagonal",
 }
 UNLEARNED: dict[str, Callable[[], Scoring]] = {
-    "random": RandomScoring,
-    "uniform": UniformScoring,
-    "attention": AttentionScoring,
-    "motion": MotionScoring,
-    "novelty": NoveltyScoring,
-    "rlt": RunLengthScoring,
-    "evs": RepeatScoring,
-    "diversity": DiversityScoring,
-    "text": TextScoring,
+    "random": baselines.RandomScoring,
+    "uniform": baselines.UniformScoring,
+    "attention": baselines.AttentionScoring,
+    "motion": baselines.MotionScoring,
+    "novelty": baselines.NoveltyScoring,
+    "rlt": baselines.RunLengthScoring,
+    "evs": baselines.RepeatScoring,
+    "diversity": baselines.DiversityScoring,
+    "text": baselines.TextScoring,
 }
 CLIP_WIDE = ("rlt", "evs", "diversity", "text")  # loose tokens of the clip, where blocks allow it
 WITHOUT_PARAMETERS = (*UNLEARNED, "merge")
@@ -73,7 +53,7 @@ def build_selector(
     tokenwise: bool = False,
     thw: THW | None = None,
     is_sequence: bool = False,
-) -> Selector:
+) -> selector.Selector:
     """Build the selector of one site.
 
     Args:
@@ -103,18 +83,18 @@ def build_selector(
             "T sites only"
         )
     if method == "merge":
-        return FrameMerger(site) if site.kind == "T" else TokenMerger(site)
+        return selector.FrameMerger(site) if site.kind == "T" else selector.TokenMerger(site)
     scoring = _build_scoring(site, method, channels=channels, scorer=scorer, thw=thw)
     if method in CLIP_WIDE and is_loose:
-        return ClipTokenSelector(site, scoring=scoring)
+        return selector.ClipTokenSelector(site, scoring=scoring)
     relaxation: Relaxation | None = None
     if method in LEARNED or method == "static":
         smoothing = LEARNED.get(method, "auto")
         relaxation = PerturbedTopK(sigma=sigma, method=smoothing, num_samples=num_samples)
     elif method == "gumbel":
         relaxation = GumbelTopK()
-    whole = FrameSelector if site.kind == "T" else RegionSelector
-    kind = TokenSelector if tokenwise and site.kind == "S" else whole
+    whole = selector.FrameSelector if site.kind == "T" else selector.RegionSelector
+    kind = selector.TokenSelector if tokenwise and site.kind == "S" else whole
     return kind(site, scoring=scoring, relaxation=relaxation, stride=stride)
 
 
@@ -158,7 +138,7 @@ def _build_scoring(
                 f"method 'static' has a score for each position, but the grid at site {site} of "
                 "this model is not known"
             )
-        return StaticScoring(site.kind, thw)
+        return baselines.StaticScoring(site.kind, thw)
     if scorer == "taught":
         return TaughtScoring(site.kind, channels)
     if scorer in ("released", "from-uniform"):

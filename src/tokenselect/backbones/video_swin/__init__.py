@@ -16,14 +16,6 @@ from tokenselect.backbones.video_swin.weights import (
 )
 
 __all__ = [
-    "VideoSwin",
-    "from_mmaction",
-    "from_torchvision",
-    "inflate_image",
-    "resize_biases",
-    "video_swin_b",
-    "video_swin_b_w16",
-    "video_swin_mini",
-    "video_swin_s",
-    "video_swin_t",
-]
+    "VideoSwin", "from_mmaction", "from_torchvision", "inflate_image", "resize_biases",
+    "video_swin_b", "video_swin_b_w16", "video_swin_mini", "video_swin_s", "video_swin_t",
+]  # fmt: skip
