@@ -58,7 +58,7 @@ def low_limits(monkeypatch):
 @pytest.mark.slow
 def test_a_frame_above_8k_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
     write_empty(tmp_path / "huge.mp4", 6300, 6300, num_frames=1)
-    monkeypatch.setattr(VideoReader, "_decode_packets", None)
+    monkeypatch.setattr(VideoReader, "_frames", None)
     with pytest.raises(VideoError, match=r"huge.mp4 has frames of 6300 × 6300 = 39,690,000 pixels"):
         open_video(tmp_path / "huge.mp4")
 

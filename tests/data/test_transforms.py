@@ -92,7 +92,7 @@ def test_half_of_the_operations_happen():
 
 def test_jitter_is_the_three_changes_one_after_another():
     frames = noise().clamp(60, 120)  # no value leaves 0 … 255 on the way
-    ours = transforms.jitter_colors(frames, 0.3, generator=seeded_generator(3))
+    ours = augmentation.jitter_colors(frames, 0.3, generator=seeded_generator(3))
     generator = seeded_generator(3)
     changes = [ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color]
     pictures = [to_image(frame) for frame in frames]
@@ -115,7 +115,7 @@ def test_resizing_is_that_of_pillow():
 def test_crops_keep_to_scale_ratio_and_picture():
     generator = seeded_generator(0)
     for _ in range(200):
-        top, left, h, w = transforms.draw_resized_box(
+        top, left, h, w = augmentation.draw_resized_box(
             100, 150, scale=(0.1, 0.8), ratio=(0.75, 4 / 3), generator=generator
         )
         assert 0 <= top <= 100 - h and 0 <= left <= 150 - w
@@ -123,7 +123,7 @@ def test_crops_keep_to_scale_ratio_and_picture():
 
 
 def test_a_crop_that_cannot_fit_is_the_largest_that_does():
-    box = transforms.draw_resized_box(
+    box = augmentation.draw_resized_box(
         10, 100, scale=(1.0, 1.0), ratio=(0.75, 4 / 3), generator=seeded_generator(0)
     )
     assert box == (0, 43, 10, 13)
@@ -137,7 +137,7 @@ def test_normalised_values():
 
 
 def test_one_box_is_erased_in_all_frames():
-    video = transforms.erase_cube(
+    video = augmentation.erase_cube(
         torch.zeros(3, 5, 20, 30), probability=1.0, generator=seeded_generator(4)
     )
     changed = (video != 0).all(dim=0)  # (t, h, w)

@@ -8,9 +8,8 @@ import csv
 import io
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from pathlib import Path
 
 from tokenselect.data.frame_folder import VIDEO_SUFFIXES, find_by_id, walk_videos
@@ -21,7 +20,7 @@ from tokenselect.data.labels import (
     SampleList,
     check_class_names,
     fold,
-    number_labels,
+    label_samples,
     read_class_names,
     read_json,
     read_text,
@@ -147,7 +146,7 @@ def read_folder(path: Path, *, root: Path, class_names: Names) -> SampleList:
         )
     paths = [video for found in videos.values() for video in found]
     labels = [name for name, found in videos.items() for _ in found]
-    return _label(paths, labels, list(videos) if class_names is None else class_names, path)
+    return label_samples(paths, labels, list(videos) if class_names is None else class_names, path)
 
 
 def read_kinetics(path: Path, *, root: Path, class_names: Names) -> SampleList:
@@ -163,7 +162,7 @@ def read_kinetics(path: Path, *, root: Path, class_names: Names) -> SampleList:
     if class_names is None and rows and rows[0].get("label_id") and "label" in rows[0]:
         class_names = _names_by_number(rows, path)
     labels = [row.get("label") or None for row in rows]
-    return _label(find_by_id(ids, root, suffix=".mp4"), labels, class_names, path)
+    return label_samples(find_by_id(ids, root, suffix=".mp4"), labels, class_names, path)
 
 
 def _names_by_number(rows: list[dict[str, str]], path: Path) -> list[str]:
@@ -235,7 +234,7 @@ def read_ssv2(path: Path, *, root: Path, class_names: Names) -> SampleList:
     templates = [entry.get("template") for entry in entries]
     labels = [None if template is None else str(template) for template in templates]
     paths = find_by_id([str(entry["id"]) for entry in entries], root, suffix=".webm")
-    return _label(paths, labels, class_names, path)
+    return label_samples(paths, labels, class_names, path)
 
 
 def read_ucf101(path: Path, *, root: Path, class_names: Names) -> SampleList:
@@ -248,7 +247,7 @@ def read_ucf101(path: Path, *, root: Path, class_names: Names) -> SampleList:
     if class_names is None and beside:
         class_names = read_class_names(beside[0])
     labels = [name.split("/")[0] for name in paths]
-    return _label([os.path.join(root, name) for name in paths], labels, class_names, path)
+    return label_samples([os.path.join(root, name) for name in paths], labels, class_names, path)
 
 
 def read_annotation_table(
@@ -281,7 +280,7 @@ def read_annotation_table(
     pattern = layout.path if "{" in layout.path else f"{{{layout.path}}}"
     paths = [os.path.join(root, _fill(pattern, row)) for row in chosen]
     spans = [_read_span(row, layout, path) for row in chosen]
-    return _label(paths, named, class_names, path, spans=spans)
+    return label_samples(paths, named, class_names, path, spans=spans)
 
 
 def _read_span(row: dict[str, str], layout: TableLayout, path: Path) -> tuple[int, int] | None:
@@ -339,18 +338,6 @@ def matches(value: str, values: str) -> bool:
 
 def _fill(pattern: str, row: dict[str, str]) -> str:
     return re.sub(r"{([^{}]*)}", lambda found: row[found[1]], pattern)
-
-
-def _label(
-    paths: list[str],
-    labels: Sequence[str | None],
-    class_names: Names,
-    path: Path,
-    *,
-    spans: Iterable[tuple[int, int] | None] = repeat(None),
-) -> SampleList:
-    numbers, names = number_labels(labels, class_names, path=path)
-    return SampleList(list(map(Sample, paths, numbers, spans)), names)
 
 
 ANNOTATION_FORMATS: dict[str, Callable[..., SampleList]] = {

@@ -18,19 +18,11 @@ import torch.nn.functional as F
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Generator, Tensor
 
-from tokenselect.data.transforms import (
-    crop,
-    draw_integer,
-    draw_resized_box,
-    erase_cube,
-    happens,
-    jitter_colors,
-    normalize,
-    resize,
-)
+from tokenselect.data.transforms import crop, draw_integer, draw_uniform, happens, normalize, resize
 
 KINETICS_STATS = ((0.45, 0.45, 0.45), (0.225, 0.225, 0.225))  # of the MViT models
 IMAGENET_STATS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # of the Video Swin models
+LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue look
 
 
 class Transform(ABC):
@@ -111,6 +103,75 @@ AUGMENTATIONS: dict[str, Callable[..., TrainTransform]] = {
         TrainTransform, size=64, scale=(0.5, 1.0), ratio=(0.8, 1.25), flip=0.0, jitter=0.3
     ),
 }
+
+
+def draw_resized_box(
+    height: int,
+    width: int,
+    *,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+    generator: Generator,
+) -> tuple[int, int, int, int]:
+    """Draw a box of a share of the area and of an aspect; the largest that fits if ten miss.
+
+    It is (top, left, height, width).
+    """
+    for _ in range(10):
+        area = height * width * draw_uniform(*scale, generator=generator)
+        log_ratio = draw_uniform(math.log(ratio[0]), math.log(ratio[1]), generator=generator)
+        box_w = round(math.sqrt(area * math.exp(log_ratio)))
+        box_h = round(math.sqrt(area / math.exp(log_ratio)))
+        if 0 < box_h <= height and 0 < box_w <= width:
+            top = draw_integer(0, height - box_h + 1, generator=generator)
+            left = draw_integer(0, width - box_w + 1, generator=generator)
+            return top, left, box_h, box_w
+    aspect = min(max(width / height, ratio[0]), ratio[1])
+    box_h, box_w = min(height, round(width / aspect)), min(width, round(height * aspect))
+    return (height - box_h) // 2, (width - box_w) // 2, box_h, box_w
+
+
+def jitter_colors(frames: Tensor, strength: float, *, generator: Generator) -> Tensor:
+    """Change brightness, contrast and saturation by factors around 1, in random order.
+
+    The three make one linear map of the colours, so that pixels are touched once.
+    """
+    luma, start = torch.tensor(LUMA), frames.float()
+    means = start.mean(dim=(2, 3))  # (t, 3)
+    matrix, offset = torch.eye(3), torch.zeros_like(means)
+    for number in torch.randperm(3, generator=generator).tolist():
+        factor = draw_uniform(max(0.0, 1 - strength), 1 + strength, generator=generator)
+        step, shift = factor * torch.eye(3), torch.zeros(1)
+        if number == 1:  # contrast: towards the average brightness of each frame
+            shift = (1 - factor) * ((means @ matrix.T + offset) @ luma)[:, None]
+        elif number == 2:  # saturation: towards the brightness of each pixel
+            step += (1 - factor) * luma
+        matrix, offset = step @ matrix, offset @ step.T + shift
+    mixed = matrix @ start.flatten(2)  # (t, 3, h·w)
+    return mixed.add_(offset[..., None]).clamp_(0, 255).to(torch.uint8).view(frames.shape)
+
+
+def erase_cube(
+    video: Tensor,
+    *,
+    probability: float,
+    generator: Generator,
+    area: tuple[float, float] = (0.02, 1 / 3),
+    ratio: tuple[float, float] = (0.3, 1 / 0.3),
+) -> Tensor:
+    """Fill one box, the same in all frames, with noise, in place (random erasing).
+
+    Args:
+        video: (3, t, h, w) float, normalised.
+        area: shares of the picture that a box may take.
+    """
+    if not happens(probability, generator=generator):
+        return video
+    height, width = video.shape[-2:]
+    box = draw_resized_box(height, width, scale=area, ratio=ratio, generator=generator)
+    region = crop(video, box)
+    region.copy_(torch.randn(region.shape, generator=generator))
+    return video
 
 
 def smooth_targets(labels: Tensor, *, num_classes: int, smoothing: float = 0.1) -> Tensor:

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,25 +75,21 @@ def read_class_names(path: PathOrStr) -> list[str]:
     mapping between names and numbers (`labels.json` of Something-Something).
     """
     if Path(path).suffix == ".json":
-        return _names_from_json(read_json(path), path)
+        content = read_json(path)
+        if isinstance(content, list):
+            return [str(name) for name in content]
+        if isinstance(content, dict):
+            pairs = [(str(name), str(number)) for name, number in content.items()]
+            if all(re.fullmatch(r"[0-9]{1,9}", name) for name, _ in pairs):
+                pairs = [(name, number) for number, name in pairs]
+            if all(re.fullmatch(r"[0-9]{1,9}", number) for _, number in pairs):
+                return [name for name, _ in sorted(pairs, key=lambda pair: int(pair[1]))]
+        raise ValueError(f"{path} must hold a list of class names, or map them to numbers")
     lines = [line for _, line in read_text_lines(path)]
     numbered = [re.fullmatch(r"([0-9]{1,9})[ \t,]+(.+)", line) for line in lines]
     if not all(numbered):
         return lines
-    pairs = sorted((int(match[1]), match[2]) for match in numbered if match)
-    return [name for _, name in pairs]
-
-
-def _names_from_json(content: object, path: PathOrStr) -> list[str]:
-    if isinstance(content, list):
-        return [str(name) for name in content]
-    if isinstance(content, dict):
-        pairs = [(str(name), str(number)) for name, number in content.items()]
-        if all(re.fullmatch(r"[0-9]{1,9}", name) for name, _ in pairs):
-            pairs = [(name, number) for number, name in pairs]
-        if all(re.fullmatch(r"[0-9]{1,9}", number) for _, number in pairs):
-            return [name for name, _ in sorted(pairs, key=lambda pair: int(pair[1]))]
-    raise ValueError(f"{path} must hold a list of class names, or map them to numbers")
+    return [name for _, name in sorted((int(match[1]), match[2]) for match in numbered if match)]
 
 
 def sort_names(names: Iterable[str]) -> list[str]:
@@ -103,18 +100,22 @@ def sort_names(names: Iterable[str]) -> list[str]:
     return sorted(different)
 
 
-def number_labels(
-    labels: Iterable[str | None], class_names: Sequence[str] | None, *, path: PathOrStr
-) -> tuple[list[int | None], list[str]]:
-    """Turn names into numbers; without given names, the sorted different ones are the classes.
+def label_samples(
+    paths: Iterable[str],
+    labels: Sequence[str | None],
+    class_names: Sequence[str] | None,
+    source: PathOrStr,
+    *,
+    spans: Iterable[tuple[int, int] | None] = repeat(None),
+) -> SampleList:
+    """Number the names of classes; if none are given, the sorted different labels are the classes.
 
     A class without a video is fine, a video of an unknown class is an error. Where no name is the
     same to the letter, case and the brackets of Something-Something templates do not count.
     """
-    labels = list(labels)
     if class_names is None:
         class_names = sort_names(label for label in labels if label is not None)
-    check_class_names(class_names, path=path)
+    check_class_names(class_names, path=source)
     exact = {name: number for number, name in enumerate(class_names)}
     alike = Counter(map(fold, class_names))  # names that differ by case alone are met to the letter
     folded = {fold(name): number for name, number in exact.items() if alike[fold(name)] == 1}
@@ -124,10 +125,11 @@ def number_labels(
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise ValueError(
-            f"{path} has the class {escape_unprintable(unknown[0])!r}{more}, not among the "
+            f"{source} has the class {escape_unprintable(unknown[0])!r}{more}, not among the "
             f"{len(class_names)} class names: {shorten(class_names)}"
         )
-    return [numbers[name] if name is not None else None for name in labels], list(class_names)
+    found = (None if name is None else numbers[name] for name in labels)
+    return SampleList(list(map(Sample, paths, found, spans)), list(class_names))
 
 
 def check_class_names(class_names: Sequence[str], *, path: PathOrStr) -> None:

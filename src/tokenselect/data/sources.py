@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import av
 import torch
+from av.container import InputContainer
 
 from tokenselect.data.frame_folder import list_pictures, walk_videos
 from tokenselect.data.frame_source import FramesInMemory, FrameSource, VideoError
@@ -56,11 +57,7 @@ def record_camera(number: int, seconds: float, *, tell: Callable[[str], object])
 
 
 def record_stream(
-    container: av.container.InputContainer,
-    seconds: float,
-    *,
-    name: str,
-    tell: Callable[[str], object],
+    container: InputContainer, seconds: float, *, name: str, tell: Callable[[str], object]
 ) -> FramesInMemory:
     """Read frames until `seconds` have passed in the stream's own time."""
     pictures, times = [], []
@@ -146,7 +143,10 @@ def _find(word: str, *, seconds: float, tell: Callable[[str], object]) -> list[F
     if path.exists():
         return [FoundVideo(word, partial(open_video, word))]
     if match := SAMPLE_NAME.fullmatch(word):
-        return _samples(word, match[1])
+        if (number := int(match[1] or 0)) >= NUM_SAMPLES:
+            raise ValueError(f"samples are numbered 0 to {NUM_SAMPLES - 1}, got {word!r}")
+        numbers = range(NUM_SAMPLES) if word == "samples" else [number]
+        return [FoundVideo(f"sample:{n}", partial(open_sample, n), CLASS_NAMES[n]) for n in numbers]
     if word.isdecimal():
         return [FoundVideo(f"camera {word}", partial(record_camera, int(word), seconds, tell=tell))]
     if glob.has_magic(word):
@@ -155,13 +155,6 @@ def _find(word: str, *, seconds: float, tell: Callable[[str], object]) -> list[F
             raise FileNotFoundError(f"no file matches {word}")
         return [v for name in found for v in _find(name, seconds=seconds, tell=tell)]
     raise FileNotFoundError(f"{word} does not exist; a video is {WHAT_A_VIDEO_IS}")
-
-
-def _samples(word: str, number: str | None) -> list[FoundVideo]:
-    if int(number or 0) >= NUM_SAMPLES:
-        raise ValueError(f"samples are numbered 0 to {NUM_SAMPLES - 1}, got {word!r}")
-    numbers = range(NUM_SAMPLES) if word == "samples" else [int(number or 0)]
-    return [FoundVideo(f"sample:{n}", partial(open_sample, n), CLASS_NAMES[n]) for n in numbers]
 
 
 def _open_address(address: str, tell: Callable[[str], object]) -> FrameSource:

@@ -230,10 +230,12 @@ def plan_scene(
     anchors = np.zeros(movers, dtype=np.int64)
     anchors[TARGET] = first
     centres += (wanted - centres[np.arange(movers), anchors])[:, None]
+    low, high = low[:, None], high[:, None]  # beyond them a mover bounces, as a ball off a wall
+    centres = high - np.abs((centres - low) % (2 * (high - low)) - (high - low))
     return Scene(
         label=label,
         burst=slice(first, first + length),
-        centres=np.rint(bounce(centres, low[:, None], high[:, None])).astype(np.int64),
+        centres=np.rint(centres).astype(np.int64),
         colours=colour_movers(rng, label, movers, frames, starts, length),
         stamps=[draw_mask(rng, int(radius)) for radius in radii],
     )
@@ -253,14 +255,6 @@ def wander(rng: np.random.Generator, movers: int, frames: int) -> NDArray[np.flo
     since = np.maximum.accumulate(np.where(turns, np.arange(frames), 0), axis=1)  # (m, t)
     ways = np.take_along_axis(rng.integers(4, size=(movers, frames)), since, axis=1)
     return np.array(list(DIRECTIONS.values()), dtype=np.float64)[ways]
-
-
-def bounce(
-    places: NDArray[np.float64], low: NDArray[np.int64], high: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Fold places beyond [low, high] back, as a ball bounces off a wall."""
-    span = high - low
-    return high - np.abs((places - low) % (2 * span) - span)
 
 
 def colour_movers(

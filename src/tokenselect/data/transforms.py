@@ -1,18 +1,16 @@
-"""Geometry, colour and erasing on whole clips: one draw holds for all frames of a clip.
+"""Draws from a generator, and what every clip goes through: resizing, cropping, normalising.
 
 Frames are (t, 3, h, w) uint8 until `normalize` makes them (3, t, h, w) float. Draws depend on
 nothing but a generator, so that every sample can be made again.
 """
 
 import hashlib
-import math
 from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue look
 Box = tuple[int, int, int, int]  # top, left, height, width
 
 
@@ -51,49 +49,6 @@ def crop(frames: Tensor, box: Box) -> Tensor:
     return frames[..., top : top + height, left : left + width]
 
 
-def draw_resized_box(
-    height: int,
-    width: int,
-    *,
-    scale: tuple[float, float],
-    ratio: tuple[float, float],
-    generator: Generator,
-) -> Box:
-    """Draw a box of a share of the area and of an aspect; the largest that fits if ten miss."""
-    for _ in range(10):
-        area = height * width * draw_uniform(*scale, generator=generator)
-        log_ratio = draw_uniform(math.log(ratio[0]), math.log(ratio[1]), generator=generator)
-        box_w = round(math.sqrt(area * math.exp(log_ratio)))
-        box_h = round(math.sqrt(area / math.exp(log_ratio)))
-        if 0 < box_h <= height and 0 < box_w <= width:
-            top = draw_integer(0, height - box_h + 1, generator=generator)
-            left = draw_integer(0, width - box_w + 1, generator=generator)
-            return top, left, box_h, box_w
-    aspect = min(max(width / height, ratio[0]), ratio[1])
-    box_h, box_w = min(height, round(width / aspect)), min(width, round(height * aspect))
-    return (height - box_h) // 2, (width - box_w) // 2, box_h, box_w
-
-
-def jitter_colors(frames: Tensor, strength: float, *, generator: Generator) -> Tensor:
-    """Change brightness, contrast and saturation by factors around 1, in random order.
-
-    The three make one linear map of the colours, so that pixels are touched once.
-    """
-    luma, start = torch.tensor(LUMA), frames.float()
-    means = start.mean(dim=(2, 3))  # (t, 3)
-    matrix, offset = torch.eye(3), torch.zeros_like(means)
-    for number in torch.randperm(3, generator=generator).tolist():
-        factor = draw_uniform(max(0.0, 1 - strength), 1 + strength, generator=generator)
-        step, shift = factor * torch.eye(3), torch.zeros(1)
-        if number == 1:  # contrast: towards the average brightness of each frame
-            shift = (1 - factor) * ((means @ matrix.T + offset) @ luma)[:, None]
-        elif number == 2:  # saturation: towards the brightness of each pixel
-            step += (1 - factor) * luma
-        matrix, offset = step @ matrix, offset @ step.T + shift
-    mixed = matrix @ start.flatten(2)  # (t, 3, h·w)
-    return mixed.add_(offset[..., None]).clamp_(0, 255).to(torch.uint8).view(frames.shape)
-
-
 def normalize(
     frames: Tensor, *, mean: Sequence[float], std: Sequence[float], center: str | None = None
 ) -> Tensor:
@@ -112,26 +67,3 @@ def normalize(
     video.copy_(frames.transpose(0, 1))  # (3, t, h, w)
     video.mul_(scale[:, None, None, None]).sub_(shift[:, None, None, None])
     return video if center is None else video.sub_(video.mean(dim=1, keepdim=True))
-
-
-def erase_cube(
-    video: Tensor,
-    *,
-    probability: float,
-    generator: Generator,
-    area: tuple[float, float] = (0.02, 1 / 3),
-    ratio: tuple[float, float] = (0.3, 1 / 0.3),
-) -> Tensor:
-    """Fill one box, the same in all frames, with noise, in place (random erasing).
-
-    Args:
-        video: (3, t, h, w) float, normalised.
-        area: shares of the picture that a box may take.
-    """
-    if not happens(probability, generator=generator):
-        return video
-    height, width = video.shape[-2:]
-    box = draw_resized_box(height, width, scale=area, ratio=ratio, generator=generator)
-    region = crop(video, box)
-    region.copy_(torch.randn(region.shape, generator=generator))
-    return video

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import cached_property
+from itertools import chain, count
 from pathlib import Path
 
 import av
@@ -119,20 +120,16 @@ class VideoReader(FrameSource):
 
     def _frames(self, run: Run, *, only: set[int] | None) -> Iterator[VideoFrame]:
         """Decode a run; frames outside `only` that no other frame needs are left out."""
-        for number, frame in enumerate(self._decode_packets(run, only=only)):
-            if self._table.is_counted:
-                frame.pts = number
-            yield frame
-
-    def _decode_packets(self, run: Run, *, only: set[int] | None) -> Iterator[VideoFrame]:
-        context = self._stream.codec_context
+        context, numbers = self._stream.codec_context, count()
         context.flush_buffers()
         context.skip_frame = "DEFAULT"
-        for packet in self._table.packets(run):
-            if only is not None:
+        for packet in chain(self._table.packets(run), [None]):  # None: what waits for reordering
+            if only is not None and packet is not None:
                 context.skip_frame = "DEFAULT" if packet.pts in only else "NONREF"
-            yield from self._stream.decode(packet)
-        yield from self._stream.decode(None)  # what waits for reordering
+            for frame in self._stream.decode(packet):
+                if self._table.is_counted:
+                    frame.pts = next(numbers)
+                yield frame
 
     def _to_picture(self, frame: VideoFrame) -> Tensor:
         """Convert to (1, 3, h, w) RGB in the decoder's memory, the way a player shows it."""

@@ -38,9 +38,8 @@ class MacCount:
     """Multiply-adds of one forward."""
 
     total: int  # of the whole model
-    by_module: dict[
-        str, int
-    ]  # by name ("blocks.0.mlp"), for modules that are called, with children
+    # by name ("blocks.0.mlp"), for modules that are called, with children
+    by_module: dict[str, int]
 
     @property
     def gmacs(self) -> float:

@@ -16,13 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tokenselect import insertion
 from tokenselect.grid import TokenGrid
-from tokenselect.insertion import (
-    insert_selectors,
-    record_selections,
-    remove_selectors,
-    selectors_of,
-)
 from tokenselect.measure.cost import be_silent
 from tokenselect.measure.significance import Paired, compare_answers
 from tokenselect.ops.anchors import Pair, count_anchors
@@ -91,7 +86,7 @@ def measure_headroom(
     plan = SelectionPlan.of(plan)
     if len(plan) != 1:
         raise ValueError(f"plan must have one site, got {str(plan)!r}")
-    if selectors_of(model) is not None:
+    if insertion.selectors_of(model) is not None:
         raise ValueError("model must be dense: call remove_selectors(model) first")
     was_training, device = model.training, next(model.parameters()).device
     model.eval()
@@ -102,14 +97,14 @@ def measure_headroom(
             clips, labels = clips.to(device), labels.to(device)
             with torch.no_grad():
                 own = model(clips).argmax(dim=1)
-                insert_selectors(model, plan, method="uniform")
+                insertion.insert_selectors(model, plan, method="uniform")
                 tried = tried or list_choices(model, clips, plan.sites[0], choices, seed)
-                selector = cast(Selector, selectors_of(model)[plan.sites[0].label])  # type: ignore[index]
+                selector = cast(Selector, insertion.selectors_of(model)[plan.sites[0].label])  # type: ignore[index]
                 found = []
                 for choice in tried:
                     selector.scoring = Chosen(torch.tensor(choice))
                     found.append(model(clips))
-            remove_selectors(model)
+            insertion.remove_selectors(model)
             logits = torch.stack(found, dim=1)  # (b, choices, classes)
             dense.append(own == labels)
             answers.append(logits.argmax(dim=2) == labels[:, None])
@@ -117,7 +112,7 @@ def measure_headroom(
             losses.append(F.cross_entropy(logits.movedim(2, 1), targets, reduction="none"))
             on_batch(len(labels))
     finally:
-        remove_selectors(model)
+        insertion.remove_selectors(model)
         model.train(was_training)
     if not dense:
         raise ValueError("batches must hold at least one clip, got none")
@@ -129,7 +124,7 @@ def list_choices(
     model: nn.Module, clips: Tensor, site: Site, choices: int, seed: int
 ) -> list[Choice]:
     """List what to try, uniform selection first."""
-    with record_selections(model) as kept:
+    with insertion.record_selections(model) as kept:
         model(clips)
     found = kept[site.label]
     even: Choice
