@@ -9,13 +9,7 @@ class MissingExtraError(ImportError):
 
 
 def require(package: str, *, extra: str, purpose: str) -> ModuleType:
-    """Import an optional package.
-
-    Args:
-        package: its module.
-        extra: of tokenselect, that brings it.
-        purpose: what needs it, as the subject of a sentence.
-    """
+    """Import an optional package, which `extra` brings; errors begin with `purpose`, its use."""
     try:
         return import_module(package)
     except ImportError as error:

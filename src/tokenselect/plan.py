@@ -197,20 +197,14 @@ def _parse_site(part: str, text: str) -> Site:
     match = SITE.fullmatch(part.strip())
     if match is None:
         raise ValueError(f"cannot read {part!r} in plan {text!r}; allowed: {GRAMMAR}")
-    kind, block = match["kind"], int(match["block"])
-    if match["ratio"] is not None:
-        return Site(kind, block, _parse_ratio(match["ratio"], part, text))
+    kind, block, ratio = match["kind"], int(match["block"]), match["ratio"]
+    if ratio is not None:
+        if ratio.count(".") > 1 or not ratio.strip("-."):
+            raise ValueError(f"cannot read {part!r} in plan {text!r}: {ratio!r} is no ratio")
+        return Site(kind, block, float(ratio))
     count, columns = int(match["count"]), match["columns"]
     if kind == "S":
         return Site(kind, block, (count, int(columns or count)))
     if columns is not None:
         raise ValueError(f"site {part!r} in plan {text!r}: frames take one count, as in T0=5")
     return Site(kind, block, count=count)
-
-
-def _parse_ratio(digits: str, part: str, text: str) -> float:
-    """Read a ratio."""
-    try:
-        return float(digits)
-    except ValueError:
-        raise ValueError(f"cannot read {part!r} in plan {text!r}: {digits!r} is no ratio") from None

@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 
 from tokenselect.backbones import fast_cpu as portions
-from tokenselect.backbones.video_swin.biased_attention import attend
+from tokenselect.backbones.video_swin.block import attend
 
 
 def case() -> list[torch.Tensor]:

@@ -241,14 +241,10 @@ class SequenceAdapter(Adapter):
 
 
 def class_attention(attention: Any, tokens: Tensor) -> Tensor:
-    """Compute the class token's attention from what a layer of transformers attends on.
+    """Give the class token's (..., n) attention to the other tokens in a layer of transformers.
 
-    Args:
-        attention: with `q_proj`, `k_proj` and `head_dim`.
-        tokens: (..., 1 + n, c), normalized, the class token first.
-
-    Returns:
-        (..., n) its share for every other token.
+    `attention` has `q_proj`, `k_proj` and `head_dim`; the (..., 1 + n, c) tokens are normalized,
+    the class token first.
     """
     q = attention.q_proj(tokens[..., :1, :]).unflatten(-1, (-1, attention.head_dim))
     k = attention.k_proj(tokens).unflatten(-1, (-1, attention.head_dim))

@@ -9,19 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import (
-    CONTEXT,
-    Arguments,
-    Changes,
-    OtherAttribute,
-    Removable,
-    SequenceAdapter,
-    begin_context,
-    change_arguments,
-    class_attention,
-    context_of,
-    need_mean_pooling,
-)
+from tokenselect.adapters import adapter
+from tokenselect.adapters.adapter import Arguments, Changes, SequenceAdapter, change_arguments
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW, SelectionPlan
 
@@ -51,7 +40,7 @@ class VideoMAEAdapter(HuggingFaceAdapter):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
-        need_mean_pooling(self.config.use_mean_pooling or not hasattr(model, "classifier"))
+        adapter.need_mean_pooling(self.config.use_mean_pooling or not hasattr(model, "classifier"))
 
 
 class TimesformerAdapter(HuggingFaceAdapter):
@@ -88,7 +77,7 @@ class TimesformerAdapter(HuggingFaceAdapter):
 
     def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
         """Give each layer that works on a smaller grid a configuration that says so."""
-        changes: list[Removable] = [
+        changes: list[adapter.Removable] = [
             change_arguments(cast(nn.Module, model.base_model), self.check_frames)
         ]
         for block, (t, h, w) in zip(self.blocks(model), grids, strict=True):
@@ -96,7 +85,7 @@ class TimesformerAdapter(HuggingFaceAdapter):
                 config = copy(self.config)
                 config.num_frames = t
                 config.image_size = w * config.patch_size  # rows follow from the number of tokens
-                changes.append(OtherAttribute(block, "config", config))
+                changes.append(adapter.OtherAttribute(block, "config", config))
         return changes
 
     def check_frames(self, arguments: Arguments) -> Arguments:
@@ -134,7 +123,7 @@ class VivitAdapter(HuggingFaceAdapter):
 
     def class_attention(self, block: nn.Module, grid: TokenGrid) -> Tensor:
         tokens = cast(nn.Module, block.layernorm_before)(grid.tokens)
-        return class_attention(block.attention, tokens).unflatten(1, grid.thw)
+        return adapter.class_attention(block.attention, tokens).unflatten(1, grid.thw)
 
 
 def refuse_mask(arguments: Arguments) -> Arguments:
@@ -164,7 +153,7 @@ class VJEPA2Adapter(HuggingFaceAdapter):
         tokens = arguments.get(0, "hidden_states")
         _, h, w = thw
         grid = TokenGrid(tokens, (tokens.shape[1] // (h * w), h, w))
-        places = arguments.named.get(CONTEXT, {}).get(tokens.shape[1])
+        places = arguments.named.get(adapter.CONTEXT, {}).get(tokens.shape[1])
         if places is None:  # nothing was dropped yet
             places = torch.arange(tokens.shape[1], device=tokens.device)
             places = places.expand(tokens.shape[0], -1)
@@ -174,10 +163,9 @@ class VJEPA2Adapter(HuggingFaceAdapter):
         """Put the tokens back and, if some were dropped, the places of those that are left."""
         before = arguments.get(0, "hidden_states").shape[1]
         arguments = super().write(grid, arguments)
-        if grid.tokens.shape[1] == before:
-            return place_tokens(arguments)
-        assert grid.positions is not None
-        context_of(arguments)[grid.tokens.shape[1]] = grid.positions
+        if grid.tokens.shape[1] != before:
+            assert grid.positions is not None
+            adapter.context_of(arguments)[grid.tokens.shape[1]] = grid.positions
         return place_tokens(arguments)
 
     def embed_thw(self, model: nn.Module) -> THW | None:
@@ -205,12 +193,12 @@ class VJEPA2Adapter(HuggingFaceAdapter):
                 f"V-JEPA 2 places patches on frames of {side}×{side} pixels (config.crop_size), "
                 f"got {video.shape[-2]}×{video.shape[-1]}"
             )
-        return begin_context(arguments)
+        return adapter.begin_context(arguments)
 
 
 def place_tokens(arguments: Arguments) -> Arguments:
     """Tell a layer the places of its tokens, once some were dropped."""
-    places = context_of(arguments).get(arguments.get(0, "hidden_states").shape[1])
+    places = adapter.context_of(arguments).get(arguments.get(0, "hidden_states").shape[1])
     return arguments if places is None else arguments.put(1, "position_mask", places)
 
 

@@ -105,6 +105,18 @@ class LanguageAdapter(Adapter):
         shorter = text.without(dropped, positions, labels=inputs.get("labels"))
         return {**others, **shorter, "mm_encoder_outputs": outputs}
 
+    def shrink_call(
+        self, model: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Serve as forward pre-hook: the steps of `generate` after the first have no pixels."""
+        names = list(inspect.signature(model.forward).parameters)
+        inputs = {**dict(zip(names, positional, strict=False)), **named}
+        if all(inputs.get(name) is None for name in PIXELS.values()):
+            return None
+        if inputs.get("past_key_values") is not None:
+            refuse_whole()
+        return (), self.shrink(model, inputs)
+
 
 @dataclass(frozen=True)
 class Prompts:
@@ -198,13 +210,9 @@ def attend_from_text(layer: nn.Module, grids: Sequence[TokenGrid]) -> list[Token
         if grid.prompt is None or grid.prompt.shape[-1] != grid.tokens.shape[-1]:
             found.append(grid)  # inside the tower, where there is no text yet
             continue
-        attention = parts.self_attn
-        q = attention.q_proj(parts.input_layernorm(grid.prompt)).unflatten(
-            2, (-1, attention.head_dim)
-        )
-        k = attention.k_proj(parts.input_layernorm(grid.tokens)).unflatten(
-            2, (-1, attention.head_dim)
-        )
+        attention, heads = parts.self_attn, (-1, parts.self_attn.head_dim)
+        q = attention.q_proj(parts.input_layernorm(grid.prompt)).unflatten(2, heads)
+        k = attention.k_proj(parts.input_layernorm(grid.tokens)).unflatten(2, heads)
         if hasattr(attention, "q_norm"):
             q, k = attention.q_norm(q), attention.k_norm(k)
         k = k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
@@ -212,25 +220,6 @@ def attend_from_text(layer: nn.Module, grids: Sequence[TokenGrid]) -> list[Token
         shares = logits.softmax(dim=-1).mean(dim=(1, 2))  # (1, n)
         found.append(replace(grid, class_attention=shares.unflatten(1, grid.thw)))
     return found
-
-
-class ShrinkHook:
-    """Forward pre-hook on a language model: shrinks inputs that have pixels; a plain object."""
-
-    def __init__(self, adapter: LanguageAdapter) -> None:
-        self.adapter = adapter
-
-    def __call__(
-        self, model: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Shrink them; the steps of `generate` after the first have no pixels."""
-        names = list(inspect.signature(model.forward).parameters)
-        inputs = {**dict(zip(names, positional, strict=False)), **named}
-        if all(inputs.get(name) is None for name in PIXELS.values()):
-            return None
-        if inputs.get("past_key_values") is not None:
-            refuse_whole()
-        return (), self.adapter.shrink(model, inputs)
 
 
 def refuse_whole(*positional: Any, **named: Any) -> None:

@@ -70,7 +70,7 @@ class LlavaAdapter(language.LanguageAdapter):
 
     def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
         """Shrink the inputs of each forward that has a video; nobody else encodes one."""
-        hook = model.register_forward_pre_hook(language.ShrinkHook(self), with_kwargs=True)
+        hook = model.register_forward_pre_hook(self.shrink_call, with_kwargs=True)
         base = cast(nn.Module, model.base_model)
         return [hook, OtherAttribute(base, "get_video_features", language.refuse_whole)]
 

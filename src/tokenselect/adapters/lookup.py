@@ -20,12 +20,6 @@ class Family:
     # what people call them; empty for the classes' own names at the top of the library
     names: tuple[str, ...] = ()
 
-    @property
-    def known_as(self) -> tuple[str, ...]:
-        """List the names with their library."""
-        library = self.module.partition(".")[0]
-        return self.names or tuple(f"{library}.{name}" for name in self.classes)
-
 
 def _hugging_face(
     adapter: type[Adapter], name: str, *classes: str, versions: str = "5.22"
@@ -88,7 +82,12 @@ def supported_models() -> dict[str, str]:
     Returns:
         The names people know to the versions of the library they were tested with.
     """
-    return {name: family.versions for family in FAMILIES for name in family.known_as}
+    found: dict[str, str] = {}
+    for family in FAMILIES:
+        library = family.module.partition(".")[0]
+        names = family.names or tuple(f"{library}.{name}" for name in family.classes)
+        found |= dict.fromkeys(names, family.versions)
+    return found
 
 
 def find_adapter(model: nn.Module) -> Adapter:

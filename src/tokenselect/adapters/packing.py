@@ -79,9 +79,8 @@ class Packed:
     def rows_in(self, before: "Packed") -> Tensor:
         """(n,) where the tokens that are left stand among those of `before`, in raster order."""
         rows = torch.zeros(self.total, dtype=torch.long, device=self.indices.device)
-        return rows.index_copy(0, before.indices, torch.arange(len(before), device=rows.device))[
-            self.indices
-        ]
+        places = torch.arange(len(before), device=rows.device)
+        return rows.index_copy(0, before.indices, places)[self.indices]
 
     def bounds(self, ids: Tensor, unit: int) -> Tensor:
         """Give where each run of equal ids begins and ends, in units of `unit` patches a token."""

@@ -22,9 +22,8 @@ class VideoMAEv2Adapter(SequenceAdapter):
 
     def embed_thw(self, model: nn.Module) -> THW | None:
         patches = cast(Any, model.patch_embed)
-        h, w = (
-            size // side for size, side in zip(patches.img_size, patches.patch_size, strict=True)
-        )
+        sides = zip(patches.img_size, patches.patch_size, strict=True)
+        h, w = (size // patch for size, patch in sides)
         return patches.num_patches // (h * w), h, w
 
 

@@ -14,17 +14,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from tokenselect.adapters import language
-from tokenselect.adapters.adapter import (
-    CONTEXT,
-    Arguments,
-    Changes,
-    OtherAttribute,
-    Removable,
-    begin_context,
-    change_arguments,
-    context_of,
-)
+from tokenselect.adapters import adapter, language
+from tokenselect.adapters.adapter import CONTEXT, Arguments, change_arguments, context_of
 from tokenselect.adapters.language import LanguageAdapter, Prompts
 from tokenselect.adapters.packing import GROUPS, Groups, Packed, TracedAttention
 from tokenselect.grid import TokenGrid
@@ -61,10 +52,8 @@ class QwenVLAdapter(LanguageAdapter):
         self, model: nn.Module, inputs: Mapping[str, Any], modality: str, context: dict[Any, Any]
     ) -> tuple[Any, Tensor | None]:
         tower = cast(Any, tower_of(model))
-        pixels, sizes = (
-            inputs[language.PIXELS[modality]].type(tower.dtype),
-            inputs[language.GRIDS[modality]],
-        )
+        pixels = inputs[language.PIXELS[modality]].type(tower.dtype)
+        sizes = inputs[language.GRIDS[modality]]
         output = tower(pixels, grid_thw=sizes, return_dict=True, **{CONTEXT: context})
         packed: Packed = context[language.FINAL]
         output.pooler_output = output.pooler_output.split(packed.lengths)
@@ -154,22 +143,24 @@ class QwenVLAdapter(LanguageAdapter):
         output.pooler_output = arguments.positional[0]
         return output
 
-    def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
+    def attach(
+        self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
+    ) -> adapter.Changes:
         """Begin a context in the tower, keep its blocks in step, and the language model, too."""
         tower, blocks = cast(Any, tower_of(model)), self.blocks(model)
         whole = getattr(tower, "fullatt_block_indexes", range(len(blocks)))
         first = min(site.block for site in plan)
-        changes: list[Removable] = []
+        changes: list[adapter.Removable] = []
         if tower is not model:
             changes.append(change_arguments(tower, language.refuse_whole_inputs))
-            changes.append(
-                model.register_forward_pre_hook(language.ShrinkHook(self), with_kwargs=True)
-            )
+            changes.append(model.register_forward_pre_hook(self.shrink_call, with_kwargs=True))
         changes.append(change_arguments(tower, self.begin))
         for index, block in enumerate(blocks):
             changes.append(change_arguments(block, partial(self.step, is_whole=index in whole)))
             attention = cast(nn.Module, block.attn)
-            changes.append(OtherAttribute(attention, "config", TracedAttention(attention.config)))
+            changes.append(
+                adapter.OtherAttribute(attention, "config", TracedAttention(attention.config))
+            )
         if first < len(blocks) and self.window is not None:
             changes.append(blocks[-1].register_forward_hook(self.fill, with_kwargs=True))
             hook = tower.register_forward_hook(self.unfill, with_kwargs=True, prepend=True)
@@ -179,7 +170,7 @@ class QwenVLAdapter(LanguageAdapter):
 
     def begin(self, arguments: Arguments) -> Arguments:
         """Begin a context with the grids of all videos, unless it was begun with them."""
-        sizes, arguments = arguments.get(1, "grid_thw"), begin_context(arguments)
+        sizes, arguments = arguments.get(1, "grid_thw"), adapter.begin_context(arguments)
         if sizes is not None:
             device = arguments.get(0, "hidden_states").device
             self.pack(sizes.tolist(), device, context_of(arguments))

@@ -120,20 +120,8 @@ def can_split(tokens: Tensor, *modules: nn.Module) -> bool:
 
 
 def split_portions(tokens: Tensor, *, width: int, unit: int = 1) -> tuple[Tensor, ...]:
-    """Split rows where a step will make `width` numbers of each.
-
-    Args:
-        tokens: (n, ...) rows.
-        width: numbers made of one row.
-        unit: rows that belong together; it divides n.
-    """
+    """Split (n, ...) rows, `unit` of them together, where a step makes `width` numbers of each."""
     return tokens.split(max(PORTION // (width * unit), 1) * unit)
-
-
-def map_portions(step: Callable[[Tensor], Tensor], tokens: Tensor, *, width: int) -> Tensor:
-    """Apply a step that treats (n, c) tokens one by one, making `width` numbers of each."""
-    portions = split_portions(tokens, width=width)
-    return collect((step(portion) for portion in portions), like=tokens)
 
 
 def collect(parts: Iterable[Tensor], *, like: Tensor) -> Tensor:

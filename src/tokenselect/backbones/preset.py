@@ -17,13 +17,7 @@ from tokenselect.plan import CHILD, SelectionPlan
 
 
 def _as_in_0_1(name: str, instead: str, give: Callable[[Any], Any]) -> property:
-    """Make an attribute of what `load_model` returned in 0.1: it works on loaded models and warns.
-
-    Args:
-        name: of the attribute.
-        instead: what to use.
-        give: computes it from the model.
-    """
+    """Make an attribute of what `load_model` returned in 0.1: loaded models have it, and warn."""
 
     def read(model: Backbone) -> Any:
         if model.info is None:

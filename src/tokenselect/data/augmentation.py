@@ -159,11 +159,9 @@ def erase_cube(
     area: tuple[float, float] = (0.02, 1 / 3),
     ratio: tuple[float, float] = (0.3, 1 / 0.3),
 ) -> Tensor:
-    """Fill one box, the same in all frames, with noise, in place (random erasing).
+    """Fill one box of a (3, t, h, w) float video, the same in all frames, with noise, in place.
 
-    Args:
-        video: (3, t, h, w) float, normalised.
-        area: shares of the picture that a box may take.
+    `area` are the shares of the picture that a box may take.
     """
     if not happens(probability, generator=generator):
         return video

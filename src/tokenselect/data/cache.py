@@ -31,12 +31,7 @@ DAMAGED, FULL, UNWRITABLE = range(3)  # what is warned of, once each
 
 
 class CachedVideo(FrameSource):
-    """Frames of one cached file, read like those of a video.
-
-    Args:
-        file: two arrays in NumPy's format: (n, h, w, 3) frames, (n,) times.
-        path: the video they come from.
-    """
+    """Frames of a video in one file of NumPy's format: (n, h, w, 3) frames, then (n,) times."""
 
     def __init__(self, file: Path, *, path: str):
         frames = np.load(file, mmap_mode="r")  # (n, h, w, 3)

@@ -24,11 +24,9 @@ VIDEO_SUFFIXES = {
 
 
 class FrameFolder(FrameSource):
-    """Frames of a folder of pictures, in the order of the numbers in their names.
+    """Frames of a folder of pictures (`img_00001.jpg`) in the order of the numbers in their names.
 
-    Args:
-        path: the folder, with files such as `img_00001.jpg`.
-        fps: at which the pictures were taken; it only sets `times`.
+    `fps`, at which the pictures were taken, only sets `times`.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, fps: float = 30.0):

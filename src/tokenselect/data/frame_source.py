@@ -176,13 +176,7 @@ class FrameSource(AbstractContextManager["FrameSource"]):
 
 
 class FramesInMemory(FrameSource):
-    """Frames that are there already.
-
-    Args:
-        frames: (t, 3, h, w) uint8.
-        fps: frames per second.
-        name: what they are called in messages.
-    """
+    """(t, 3, h, w) uint8 frames that are there already; messages call them `name`."""
 
     def __init__(self, frames: Tensor, *, fps: float, name: str) -> None:
         super().__init__(name, times=np.arange(len(frames)) / fps, fps=fps)

@@ -120,12 +120,9 @@ class FoundVideo:
 def find_videos(
     words: Sequence[str], *, seconds: float = 4.0, tell: Callable[[str], object] = lambda _: None
 ) -> list[FoundVideo]:
-    """Turn what was named into videos, in order.
+    """Turn the words of a command line into videos, in order.
 
-    Args:
-        words: as on the command line.
-        seconds: to record of a camera.
-        tell: told what takes time, recording and downloading.
+    Of a camera some seconds are recorded; `tell` is told how far recordings and downloads are.
     """
     if not words:
         raise ValueError(f"name a video: {WHAT_A_VIDEO_IS}")

@@ -52,12 +52,9 @@ def crop(frames: Tensor, box: Box) -> Tensor:
 def normalize(
     frames: Tensor, *, mean: Sequence[float], std: Sequence[float], center: str | None = None
 ) -> Tensor:
-    """Map (t, 3, h, w) uint8 to (3, t, h, w) float, contiguous.
+    """Map (t, 3, h, w) uint8 to (3, t, h, w) float, contiguous; mean and std are shares of 255.
 
-    Args:
-        mean: of red, green and blue, as shares of 255.
-        std: likewise.
-        center: "clip" subtracts the average frame, so that only what moves or changes is left.
+    `center="clip"` subtracts the average frame, so that only what moves or changes is left.
     """
     if center not in (None, "clip"):
         raise ValueError(f"center must be 'clip' or None, got {center!r}")

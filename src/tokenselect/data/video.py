@@ -32,9 +32,7 @@ CLOCK = 90_000  # ticks per second of files written with times, as in broadcast 
 class VideoReader(FrameSource):
     """Frames of a video file by number, counted in the order they are shown.
 
-    Args:
-        path: the file.
-        threads: of the decoder; None takes as many as torch has, one in a data loader's worker.
+    The decoder takes as many `threads` as torch has if none are given: one in a loader's worker.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, threads: int | None = None):

@@ -244,9 +244,7 @@ def attach_hooks(
 def set_sigma(model: nn.Module, sigma: float) -> nn.Module:
     """Set the noise of every smoothed Top-K; the model is changed in place and given back.
 
-    Args:
-        model: with selectors; one without any stays as it is.
-        sigma: at 0, training selects hard (section 3.2).
+    At 0, training selects hard (section 3.2). A model without selectors stays as it is.
     """
     for module in model.modules():
         if isinstance(module, PerturbedTopK):

@@ -1,7 +1,7 @@
 """Watching a model: what its selectors keep, which tokens are left, and the grids of its blocks."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -42,14 +42,11 @@ def listening(callback: Callable[..., None]) -> Iterator[Callable[..., None]]:
 @contextmanager
 def joined(pairs: Iterable[tuple[list[Any], Any]]) -> Iterator[None]:
     """Append a callback to each list, and take it out again at the end."""
-    pairs = list(pairs)
-    for callbacks, one in pairs:
-        callbacks.append(one)
-    try:
-        yield
-    finally:
+    with ExitStack() as stack:
         for callbacks, one in pairs:
-            callbacks.remove(one)
+            callbacks.append(one)
+            stack.callback(callbacks.remove, one)
+        yield
 
 
 @contextmanager
@@ -90,17 +87,14 @@ def watch_grids(model: nn.Module) -> Iterator[list[THW]]:
     ) -> None:
         grids.append(adapter.read(Arguments(positional, named), thw).thw)
 
-    with listening(note) as hear:
+    with listening(note) as hear, ExitStack() as handles:  # each of which removes its hook
         before = partial(hear, first)
-        handles = [blocks[0].register_forward_pre_hook(before, prepend=True, with_kwargs=True)]
+        pre = blocks[0].register_forward_pre_hook(before, prepend=True, with_kwargs=True)
+        handles.enter_context(pre)
         for block, thw in zip(blocks, kept, strict=True):
-            hook = partial(hear, thw)
-            handles.append(block.register_forward_pre_hook(hook, with_kwargs=True))
-        try:
-            yield grids
-        finally:
-            for handle in handles:
-                handle.remove()
+            hook = block.register_forward_pre_hook(partial(hear, thw), with_kwargs=True)
+            handles.enter_context(hook)
+        yield grids
 
 
 @dataclass(frozen=True)

@@ -55,12 +55,7 @@ class AccuracyCounter:
         self.counts = torch.zeros(num_classes, num_classes + 1, dtype=torch.int64, device=device)
 
     def add(self, scores: Tensor, labels: Tensor) -> None:
-        """Count a batch; videos with a negative label are left out.
-
-        Args:
-            scores: (b, classes) logits or probabilities.
-            labels: (b,) class numbers.
-        """
+        """Count (b, classes) scores; videos whose (b,) label is negative are left out."""
         scores, labels = scores[labels >= 0], labels[labels >= 0]
         num_classes = self.counts.shape[0]
         best = scores.topk(min(5, num_classes), dim=1).indices  # (b, 5)
@@ -104,8 +99,6 @@ def count_answers(
     Args:
         model: its mode is evaluation during this, and what it was before afterwards.
         batches: (video, labels) pairs as in `score_views`; a negative label is left out.
-        num_classes: outputs of the model.
-        device: of the model.
         autocast: makes the context of the forward passes.
         run: maps clips to logits in the model's place: its file in another runtime.
         on_batch: given each batch's (b, classes) probabilities and (b,) labels.

@@ -151,10 +151,7 @@ def measure_latency(
 ) -> dict[str, Timing]:
     """Time each task in turns, so that a neighbour's load falls on all of them: seconds by name.
 
-    Args:
-        tasks: name to a function without arguments.
-        repeats: rounds; each times every task once.
-        warmup: rounds before that are not counted.
+    A round times every task once; the first `warmup` rounds are not counted.
     """
     if repeats < 1:
         raise ValueError(f"repeats must be at least 1, got {repeats}")

@@ -34,12 +34,7 @@ class Paired:
 
 
 def compare_answers(ours: Sequence[str], theirs: Sequence[str]) -> Paired:
-    """Compare right and wrong answers.
-
-    Args:
-        ours: a text of 0 and 1 a seed, a character a clip.
-        theirs: of the other method, with the same seeds and clips.
-    """
+    """Compare answers to the same clips: a text of 0 (wrong) and 1 a seed, a character a clip."""
     first, second = _counts(ours), _counts(theirs)
     if len(ours) != len(theirs) or first.shape != second.shape:
         raise ValueError(
@@ -59,11 +54,7 @@ def compare_answers(ours: Sequence[str], theirs: Sequence[str]) -> Paired:
 
 
 def sign_flip_test(differences: NDArray[np.int64]) -> float:
-    """Give the chance of a sum at least as far from 0 when every sign is a coin's toss.
-
-    Args:
-        differences: (n,) whole numbers.
-    """
+    """Give the chance of a sum at least as far from 0 if each (n,) sign were a coin's toss."""
     sizes = np.abs(differences)
     total = int(sizes.sum())
     chances = np.zeros(2 * total + 1)  # of the sums −total … total

@@ -30,14 +30,7 @@ def anchor_corners(hw: Pair, side: Pair, stride: Pair) -> list[Pair]:
 
 
 def average_anchors(maps: Tensor, side: Pair, stride: Pair) -> Tensor:
-    """Average a map within each anchor.
-
-    Args:
-        maps: (..., h, w).
-
-    Returns:
-        (..., g), anchors in row-major order.
-    """
+    """Average (..., h, w) maps within each anchor: (..., g), in row-major order."""
     h, w = maps.shape[-2:]
     down, across = count_anchors((h, w), side, stride)
     pooled = F.avg_pool2d(maps.reshape(-1, 1, h, w), side, stride)  # (-1, 1, down, across)
@@ -52,16 +45,10 @@ def corners_of(indices: Tensor, hw: Pair, side: Pair, stride: Pair) -> Tensor:
 
 
 def blend_anchors(patches: Tensor, weights: Tensor, side: Pair, stride: Pair) -> Tensor:
-    """Add up all anchors' crops, each times its weight: the soft Top-1 of training.
+    """Add up the crops of (b, t, h, w, c) patches at all anchors, times their (b, t, g) weights.
 
-    One crop at a time, so nothing of the size of all anchors is ever made.
-
-    Args:
-        patches: (b, t, h, w, c).
-        weights: (b, t, g) soft one-hot.
-
-    Returns:
-        (b, t, *side, c).
+    This is the soft Top-1 of training: (b, t, *side, c). One crop at a time, so nothing of the size
+    of all anchors is ever made.
     """
     corners = anchor_corners((patches.shape[2], patches.shape[3]), side, stride)
     blended = None

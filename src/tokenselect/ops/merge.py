@@ -54,11 +54,7 @@ def _merge_round(
 
 
 def group_frames(frames: Tensor, keep: int) -> Tensor:
-    """Join the most alike neighbouring frames until `keep` runs of frames are left.
-
-    Args:
-        frames: (b, t, d) one vector a frame.
-        keep: how many runs, 1 to t.
+    """Join the most alike neighbours of (b, t, d) frames until `keep` runs, 1 to t, are left.
 
     Returns:
         (b, keep, t) share of each frame in the mean of its run; rows sum to 1.

@@ -5,15 +5,7 @@ from torch import Tensor
 
 
 def pick_rows(tokens: Tensor, indices: Tensor) -> Tensor:
-    """Copy the chosen rows of each clip.
-
-    Args:
-        tokens: (b, l, c).
-        indices: (b, k) rows of each clip.
-
-    Returns:
-        (b, k, c).
-    """
+    """Copy the (b, k) rows `indices` out of each clip of (b, l, c) tokens: (b, k, c)."""
     b, length, c = tokens.shape
     offsets = torch.arange(b, device=indices.device)[:, None] * length
     rows = (indices + offsets).flatten()  # (b·k,) rows of the flattened batch
@@ -34,11 +26,7 @@ def frame_patches(frames: Tensor, n: int) -> Tensor:
 
 
 def region_patches(corners: Tensor, hw: tuple[int, int], side: tuple[int, int]) -> Tensor:
-    """Turn the (b, t, 2) corners of one region a frame into the indices of its patches.
-
-    Returns:
-        (b, t·side) indices into the t·h·w patches of a clip.
-    """
+    """Turn (b, t, 2) corners of regions, one a frame, into their patches' (b, t·side) indices."""
     h, w = hw
     device = corners.device
     frames = torch.arange(corners.shape[1], device=device)[:, None, None] * (h * w)

@@ -37,14 +37,7 @@ def _hazards(scores: Tensor) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
 
 
 def top1_indicator(scores: Tensor) -> Tensor:
-    """Give the chance of every candidate to be the largest under unit noise.
-
-    Args:
-        scores: (b, l) float32 or float64, in units of the noise.
-
-    Returns:
-        (b, 1, l) indicator.
-    """
+    """Give the (b, 1, l) chances to be the largest of (b, l) scores in units of the noise."""
     indicator = torch.empty_like(scores, memory_format=torch.contiguous_format)
     for rows, _, hazards, weights in _hazards(scores):
         indicator[rows] = hazards.mul_(weights).sum(dim=1)

@@ -57,14 +57,9 @@ def rank_topk(scores: Tensor, k: int) -> Tensor:
 
 
 def one_hot_topk(scores: Tensor, k: int) -> Tensor:
-    """Give the hard Top-K as an indicator: row i is the one-hot of the i-th kept candidate.
+    """Give `hard_topk` as a (..., k, l) indicator: row i is the one-hot of the i-th kept candidate.
 
-    Args:
-        scores: (..., l) one score a candidate.
-        k: how many to keep, 1 to l.
-
-    Returns:
-        (..., k, l) zeros and ones in the scores' dtype, without gradient.
+    It has the scores' dtype and no gradient.
     """
     indices = hard_topk(scores, k).unsqueeze(-1)  # (..., k, 1)
     return scores.new_zeros(*indices.shape[:-1], scores.shape[-1]).scatter(-1, indices, 1.0)

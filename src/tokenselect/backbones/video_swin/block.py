@@ -4,15 +4,16 @@ import math
 from collections.abc import Iterator
 from itertools import chain, starmap
 from operator import index
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from tokenselect.backbones.fast_cpu import can_split, collect, map_portions, split_portions
+from tokenselect.backbones.fast_cpu import can_split, collect, split_portions
 from tokenselect.backbones.layers import DropPath, Mlp
-from tokenselect.backbones.video_swin.biased_attention import attend
 from tokenselect.backbones.video_swin.windows import WindowShape, lay_windows, padded_thw
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW
@@ -55,6 +56,52 @@ def _places(window: THW, size: THW, seam: THW, device: torch.device) -> Tensor:
     return (times[:, None, None] + rows[:, None] + columns).flatten()
 
 
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """Attend within windows: (windows, heads, n, d) queries, keys and values to the same shape.
+
+    The (heads, n, n) bias is added to the scores of queries (dim 1) and keys (dim 2).
+    """
+    bias = bias.to(q.dtype)
+    is_plain = q.device.type != "cpu" or torch.compiler.is_compiling()
+    if is_plain or not (torch.is_grad_enabled() and bias.requires_grad):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias[None])
+    return _BiasedAttention.apply(q, k, v, bias)
+
+
+class _BiasedAttention(torch.autograd.Function):
+    """Fused attention with a learned bias that keeps no scores for the backward pass.
+
+    torch's fused attention gives no gradient to its mask on a CPU; its plain attention does, but
+    keeps the scores of all windows. Here the backward pass makes them again, a portion at a time.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=bias.detach()[None])
+        ctx.save_for_backward(q, k, v, bias, mixed)
+        return mixed
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+        *given, bias, mixed = ctx.saved_tensors
+        grads, grad_bias = [torch.empty_like(one) for one in given], torch.zeros_like(bias)
+        scale = mixed.shape[-1] ** -0.5
+        # a head at a time, a few windows at a time: four matrices of scores fit the cache
+        for head in range(len(bias)):
+            wholes = (whole[:, head] for whole in (*given, mixed, grad, *grads))
+            parts = (split_portions(whole, width=4 * bias[head].numel()) for whole in wholes)
+            for q, k, v, out, grad_out, grad_q, grad_k, grad_v in zip(*parts, strict=True):
+                weights = torch.baddbmm(bias[head], q, k.mT, alpha=scale).softmax(dim=-1)
+                grad_v.copy_(torch.bmm(weights.mT, grad_out))
+                grad_scores = torch.bmm(grad_out, v.mT)  # (windows, n, n), like the weights
+                grad_scores.sub_((grad_out * out).sum(dim=-1, keepdim=True)).mul_(weights)
+                grad_q.copy_(torch.bmm(grad_scores, k)).mul_(scale)
+                grad_k.copy_(torch.bmm(grad_scores.mT, q)).mul_(scale)
+                grad_bias[head] += grad_scores.sum(dim=0)
+        return *grads, grad_bias
+
+
 class WindowAttention(nn.Module):
     """Multi-head attention among the tokens of each window, with biases by relative position.
 
@@ -79,11 +126,8 @@ class WindowAttention(nn.Module):
         super().__init__()
         if channels % num_heads:
             raise ValueError(f"num_heads must divide {channels} channels, got {num_heads}")
-        self.num_heads = num_heads
-        self.head_channels = channels // num_heads
-        self.window = window
-        self.is_shifted = is_shifted
-        self.fit_windows = fit_windows
+        self.num_heads, self.head_channels = num_heads, channels // num_heads
+        self.window, self.is_shifted, self.fit_windows = window, is_shifted, fit_windows
         self.qkv = nn.Linear(channels, 3 * channels)
         self.project = nn.Linear(channels, channels)
         t, h, w = (2 * side - 1 for side in window)
@@ -98,9 +142,10 @@ class WindowAttention(nn.Module):
         rows = patches.flatten(0, 3)  # (n, c)
         layout = lay_windows(_sides(patches), self.window, is_shifted=self.is_shifted)
         order = layout.token_order(b, patches.device)
-        windows = rows.index_select(0, order)
-        mixed = self._mix(windows, layout.shapes(b))
-        mixed = mixed.index_select(0, _inverse(order)).view(patches.shape)
+        mixed = self._mix(rows.index_select(0, order), layout.shapes(b))
+        places = torch.arange(order.shape[0], device=order.device)  # not len(): it fixes a batch
+        inverse = torch.empty_like(order).scatter(0, order, places)  # where each token went
+        mixed = mixed.index_select(0, inverse).view(patches.shape)
         return mixed if self.fit_windows else mixed[:, :t, :h, :w]
 
     def _mix(self, windows: Tensor, shapes: list[WindowShape]) -> Tensor:
@@ -141,12 +186,6 @@ def _pad(patches: Tensor, thw: THW) -> Tensor:
     return F.pad(patches, (0, 0, 0, w, 0, h, 0, t)) if t or h or w else patches
 
 
-def _inverse(order: Tensor) -> Tensor:
-    """Return where each token went."""
-    places = torch.arange(order.shape[0], device=order.device)  # len() would fix an exported batch
-    return torch.empty_like(order).scatter(0, order, places)
-
-
 class PatchMerging(nn.Module):
     """Halve rows and columns, double the channels; an odd side is padded with zeros."""
 
@@ -162,12 +201,6 @@ class PatchMerging(nn.Module):
             patches = F.pad(patches, (0, 0, 0, w % 2, 0, h % 2))
         quads = rearrange(patches, "b t (h i) (w j) c -> b t h w (j i c)", i=2, j=2)
         return self.reduce(self.norm(quads))
-
-
-def merged_thw(thw: THW) -> THW:
-    """Return the grid's size after merging."""
-    t, h, w = thw
-    return t, (h + 1) // 2, (w + 1) // 2
 
 
 class Block(nn.Module):
@@ -212,13 +245,12 @@ class Block(nn.Module):
     def _transform(self, patches: Tensor) -> Tensor:
         if not can_split(patches, self.norm_mlp, self.mlp):
             return self.mlp(self.norm_mlp(patches))
-        tokens = map_portions(
-            lambda tokens: self.mlp(self.norm_mlp(tokens)),
-            patches.flatten(0, 3),
-            width=self.mlp.expand.out_features,
-        )
-        return tokens.view(patches.shape)
+        rows = patches.flatten(0, 3)  # (n, c)
+        portions = split_portions(rows, width=self.mlp.expand.out_features)
+        changed = (self.mlp(self.norm_mlp(tokens)) for tokens in portions)
+        return collect(changed, like=rows).view(patches.shape)
 
     def out_thw(self, thw: THW) -> THW:
         """Return the grid's size after the block, given that before it."""
-        return thw if self.merging is None else merged_thw(thw)
+        t, h, w = thw
+        return thw if self.merging is None else (t, (h + 1) // 2, (w + 1) // 2)

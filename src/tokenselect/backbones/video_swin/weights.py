@@ -61,11 +61,8 @@ def _place(
 ) -> dict[str, Tensor]:
     """Number all blocks through, put mergings into them, and rename what is inside.
 
-    Args:
-        state: their weights.
-        block: how their names of blocks begin: stage, then block.
-        merging: how those of patch mergings begin: a stage.
-        ahead: from that stage to the one the merging leads to.
+    `block` (a stage, a block) and `merging` (a stage) match how names begin; the merging leads to
+    the stage that comes `ahead` stages after its own.
     """
     depths: dict[int, int] = {}
     for found in filter(None, (re.match(block, name) for name in state)):
