@@ -11,13 +11,16 @@ from torch.utils.hooks import RemovableHandle
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW, SelectionPlan
 
+Positional = tuple[Any, ...]  # arguments, as torch hands them to hooks
+Named = dict[str, Any]
+
 
 @dataclass(frozen=True)
 class Arguments:
     """What a block is called with; adapters read it and give a changed copy back."""
 
-    positional: tuple[Any, ...] = ()  # in their order
-    named: dict[str, Any] = field(default_factory=dict)  # by their names
+    positional: Positional = ()  # in their order
+    named: Named = field(default_factory=dict)  # by their names
 
     def get(self, index: int, name: str) -> Any:
         """Give the argument at `index` or, if it was passed by name or not at all, by `name`."""
@@ -36,17 +39,15 @@ class Arguments:
 Change = Callable[[Arguments], Arguments]
 
 
+@dataclass(frozen=True, eq=False)
 class ArgumentsHook:
     """Forward pre-hook that changes the arguments; a plain object, so models can be pickled."""
 
-    def __init__(self, change: Change) -> None:
-        self.change = change
+    change: Change
 
-    def __call__(
-        self, module: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def __call__(self, module: nn.Module, args: Positional, kwargs: Named) -> tuple[Any, Named]:
         """Change them."""
-        arguments = self.change(Arguments(positional, named))
+        arguments = self.change(Arguments(args, kwargs))
         return arguments.positional, arguments.named
 
 

@@ -10,13 +10,8 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import (
-    Arguments,
-    Changes,
-    OtherAttribute,
-    SequenceAdapter,
-    class_attention,
-)
+from tokenselect.adapters import adapter
+from tokenselect.adapters.adapter import Arguments, Changes, OtherAttribute, SequenceAdapter
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW, SelectionPlan
 
@@ -72,7 +67,7 @@ class ClipAdapter(FrameTowerAdapter):
 
     def class_attention(self, block: nn.Module, grid: TokenGrid) -> Tensor:
         frames = cast(nn.Module, block.layer_norm1)(grid.frames)  # (b, t, 1 + n, c)
-        return class_attention(block.self_attn, frames).unflatten(2, grid.thw[1:])
+        return adapter.class_attention(block.self_attn, frames).unflatten(2, grid.thw[1:])
 
 
 class XClipAdapter(ClipAdapter):

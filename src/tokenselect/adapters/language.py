@@ -15,7 +15,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from tokenselect.adapters.adapter import CONTEXT, Adapter, Arguments
+from tokenselect.adapters.adapter import CONTEXT, Adapter, Arguments, Named, Positional
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import CHILD, THW
 
@@ -106,11 +106,11 @@ class LanguageAdapter(Adapter):
         return {**others, **shorter, "mm_encoder_outputs": outputs}
 
     def shrink_call(
-        self, model: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        self, model: nn.Module, args: Positional, kwargs: Named
+    ) -> tuple[Any, Named] | None:
         """Serve as forward pre-hook: the steps of `generate` after the first have no pixels."""
         names = list(inspect.signature(model.forward).parameters)
-        inputs = {**dict(zip(names, positional, strict=False)), **named}
+        inputs = {**dict(zip(names, args, strict=False)), **kwargs}
         if all(inputs.get(name) is None for name in PIXELS.values()):
             return None
         if inputs.get("past_key_values") is not None:

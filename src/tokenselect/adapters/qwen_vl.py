@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tokenselect.adapters import adapter, language
-from tokenselect.adapters.adapter import CONTEXT, Arguments, change_arguments, context_of
+from tokenselect.adapters.adapter import CONTEXT, Arguments, Named, Positional, context_of
 from tokenselect.adapters.language import LanguageAdapter, Prompts
 from tokenselect.adapters.packing import GROUPS, Groups, Packed, TracedAttention
 from tokenselect.grid import TokenGrid
@@ -152,11 +152,13 @@ class QwenVLAdapter(LanguageAdapter):
         first = min(site.block for site in plan)
         changes: list[adapter.Removable] = []
         if tower is not model:
-            changes.append(change_arguments(tower, language.refuse_whole_inputs))
+            changes.append(adapter.change_arguments(tower, language.refuse_whole_inputs))
             changes.append(model.register_forward_pre_hook(self.shrink_call, with_kwargs=True))
-        changes.append(change_arguments(tower, self.begin))
+        changes.append(adapter.change_arguments(tower, self.begin))
         for index, block in enumerate(blocks):
-            changes.append(change_arguments(block, partial(self.step, is_whole=index in whole)))
+            changes.append(
+                adapter.change_arguments(block, partial(self.step, is_whole=index in whole))
+            )
             attention = cast(nn.Module, block.attn)
             changes.append(
                 adapter.OtherAttribute(attention, "config", TracedAttention(attention.config))
@@ -201,32 +203,26 @@ class QwenVLAdapter(LanguageAdapter):
             named["max_seqlen"] = int(bounds.diff().max())
         return Arguments(arguments.positional, named)
 
-    def fill(
-        self, block: nn.Module, positional: tuple[Any, ...], named: dict[str, Any], output: Tensor
-    ) -> Tensor:
+    def fill(self, block: nn.Module, args: Positional, kwargs: Named, output: Tensor) -> Tensor:
         """Put zeros where units are missing: behind the merger the tower undoes the windows' order
         with as many indices as there were units at first."""
-        packed = named[CONTEXT][len(output) // self.unit]
-        named[CONTEXT][language.FINAL] = packed
+        packed = kwargs[CONTEXT][len(output) // self.unit]
+        kwargs[CONTEXT][language.FINAL] = packed
         units = output.unflatten(0, (-1, self.unit))
         everything = units.new_zeros(packed.total, *units.shape[1:])
         return everything.index_copy(0, packed.rows, units).flatten(0, 1)
 
-    def unfill(
-        self, tower: nn.Module, positional: tuple[Any, ...], named: dict[str, Any], output: Any
-    ) -> Any:
+    def unfill(self, tower: nn.Module, args: Positional, kwargs: Named, output: Any) -> Any:
         """Take the zeros out again."""
-        packed = named[CONTEXT][language.FINAL]
+        packed = kwargs[CONTEXT][language.FINAL]
         output.pooler_output = output.pooler_output[packed.indices]
         units = output.last_hidden_state.unflatten(0, (-1, self.unit))[packed.rows]
         output.last_hidden_state = units.flatten(0, 1)
         return output
 
-    def finish(
-        self, tower: nn.Module, positional: tuple[Any, ...], named: dict[str, Any], output: Any
-    ) -> Any:
+    def finish(self, tower: nn.Module, args: Positional, kwargs: Named, output: Any) -> Any:
         """Note what is left, and leave as much of the features of earlier blocks (Qwen3-VL)."""
-        context = named[CONTEXT]
+        context = kwargs[CONTEXT]
         packed = context[len(output.pooler_output)]
         context[language.FINAL] = packed
         features = getattr(output, "deepstack_features", None)

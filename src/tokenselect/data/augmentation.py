@@ -23,6 +23,9 @@ from tokenselect.data.transforms import crop, draw_integer, draw_uniform, happen
 KINETICS_STATS = ((0.45, 0.45, 0.45), (0.225, 0.225, 0.225))  # of the MViT models
 IMAGENET_STATS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # of the Video Swin models
 LUMA = (0.299, 0.587, 0.114)  # how bright red, green and blue look
+# share of the picture, and aspect, of what random erasing fills
+ERASED = {"scale": (0.02, 1 / 3), "ratio": (0.3, 1 / 0.3)}
+Range = tuple[float, float]  # smallest and largest
 
 
 class Transform(ABC):
@@ -53,8 +56,8 @@ class TrainTransform(Transform):
     size: int  # side of the square that the model sees
     _: KW_ONLY
     # smallest and largest share of the picture that a crop takes
-    scale: tuple[float, float] = (0.08, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)  # narrowest and widest aspect of a crop
+    scale: Range = (0.08, 1.0)
+    ratio: Range = (3 / 4, 4 / 3)  # narrowest and widest aspect of a crop
     flip: float = 0.5  # probability of mirroring; 0 where left and right matter to the label
     jitter: float = 0.0  # strength of the colour jitter; 0 for none
     rand_augment_ops: int = 0  # operations of RandAugment; 0 for none
@@ -78,11 +81,9 @@ class TrainTransform(Transform):
             frames = frames.flip(-1)
         if self.jitter > 0:
             frames = jitter_colors(frames, self.jitter, generator=generator)
+        magnitude = self.rand_augment_magnitude
         frames = rand_augment(
-            frames,
-            generator=generator,
-            num_ops=self.rand_augment_ops,
-            magnitude=self.rand_augment_magnitude,
+            frames, num_ops=self.rand_augment_ops, magnitude=magnitude, generator=generator
         )
         mean, std = self.stats
         video = normalize(frames, mean=mean, std=std, center=self.center)
@@ -106,12 +107,7 @@ AUGMENTATIONS: dict[str, Callable[..., TrainTransform]] = {
 
 
 def draw_resized_box(
-    height: int,
-    width: int,
-    *,
-    scale: tuple[float, float],
-    ratio: tuple[float, float],
-    generator: Generator,
+    height: int, width: int, *, scale: Range, ratio: Range, generator: Generator
 ) -> tuple[int, int, int, int]:
     """Draw a box of a share of the area and of an aspect; the largest that fits if ten miss.
 
@@ -151,22 +147,12 @@ def jitter_colors(frames: Tensor, strength: float, *, generator: Generator) -> T
     return mixed.add_(offset[..., None]).clamp_(0, 255).to(torch.uint8).view(frames.shape)
 
 
-def erase_cube(
-    video: Tensor,
-    *,
-    probability: float,
-    generator: Generator,
-    area: tuple[float, float] = (0.02, 1 / 3),
-    ratio: tuple[float, float] = (0.3, 1 / 0.3),
-) -> Tensor:
-    """Fill one box of a (3, t, h, w) float video, the same in all frames, with noise, in place.
-
-    `area` are the shares of the picture that a box may take.
-    """
+def erase_cube(video: Tensor, *, probability: float, generator: Generator) -> Tensor:
+    """Fill one box of a (3, t, h, w) float video, the same in all frames, with noise, in place."""
     if not happens(probability, generator=generator):
         return video
     height, width = video.shape[-2:]
-    box = draw_resized_box(height, width, scale=area, ratio=ratio, generator=generator)
+    box = draw_resized_box(height, width, **ERASED, generator=generator)
     region = crop(video, box)
     region.copy_(torch.randn(region.shape, generator=generator))
     return video
@@ -231,29 +217,23 @@ def paste_box(video: Tensor, share: float, *, generator: Generator) -> tuple[Ten
     return mixed, 1 - area / (height * width)
 
 
-MAX_MAGNITUDE = 10.0
+MAX_MAGNITUDE, MAGNITUDE_STD = 10.0, 0.5
 FILL = (124, 124, 124)  # about the mean of natural pictures, for what a turn or a shift uncovers
 
 Operation = Callable[[Image.Image, float, int], Image.Image]
 
 
 def rand_augment(
-    frames: Tensor,
-    *,
-    generator: Generator,
-    magnitude: float = 7.0,
-    num_ops: int = 4,
-    magnitude_std: float = 0.5,
-    probability: float = 0.5,
+    frames: Tensor, *, num_ops: int, magnitude: float = 7.0, generator: Generator
 ) -> Tensor:
     """Apply `num_ops` operations, drawn with replacement, to (t, 3, h, w) uint8 frames."""
     chosen: list[tuple[Operation, float, int]] = []
     for _ in range(num_ops):
         operation = OPERATIONS[draw_integer(0, len(OPERATIONS), generator=generator)]
         noise = torch.randn((), generator=generator, dtype=torch.float64).item()
-        level = magnitude + magnitude_std * noise
+        level = magnitude + MAGNITUDE_STD * noise
         sign = 1 if happens(0.5, generator=generator) else -1
-        if happens(probability, generator=generator):
+        if happens(0.5, generator=generator):
             share = min(max(level, 0.0), MAX_MAGNITUDE) / MAX_MAGNITUDE
             chosen.append((operation, share, sign))
     return change_frames(frames, chosen) if chosen else frames

@@ -1,13 +1,14 @@
 """How selectors run inside a model: hooks, the grids they expect, and compiled graphs."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MethodType
 from typing import Any
 
 from torch import Tensor, nn
 
 from tokenselect.adapters import Adapter, Arguments
+from tokenselect.adapters.adapter import Named, Positional
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW, SelectionPlan
 from tokenselect.selectors import Selector
@@ -41,38 +42,32 @@ def follow_grids(adapter: Adapter, model: nn.Module, plan: SelectionPlan) -> lis
     return grids
 
 
+@dataclass(eq=False)
 class AttentionProbe:
     """Forward hook on the block before a site: remembers its class token's attention."""
 
-    def __init__(self, adapter: Adapter, thw: THW | None) -> None:
-        self.adapter, self.thw = adapter, thw
-        self.latest: Tensor | None = None
+    adapter: Adapter
+    thw: THW | None
+    latest: Tensor | None = None
 
-    def __call__(
-        self, block: nn.Module, positional: tuple[Any, ...], named: dict[str, Any], output: Any
-    ) -> None:
+    def __call__(self, block: nn.Module, args: Positional, kwargs: Named, output: Any) -> None:
         """Remember the attention; the output stays as it is."""
-        grid = self.adapter.read(Arguments(positional, named), self.thw)
+        grid = self.adapter.read(Arguments(args, kwargs), self.thw)
         self.latest = self.adapter.class_attention(block, grid)
 
 
+@dataclass(eq=False)
 class SiteHook:
-    """Changes the arguments of a block: passes its grid through the selectors of its sites.
+    """Changes the arguments of a block: passes its grid through the selectors of its sites."""
 
-    Attributes:
-        notes: are told the grids before and after, each patch with its position.
-    """
-
-    def __init__(
-        self,
-        adapter: Adapter,
-        selectors: Sequence[Selector],
-        thw: THW | None,
-        probe: AttentionProbe | None = None,
-    ) -> None:
-        self.notes: list[Callable[[Sequence[TokenGrid], Sequence[TokenGrid]], None]] = []
-        self.adapter, self.selectors = adapter, list(selectors)
-        self.thw, self.probe = thw, probe
+    adapter: Adapter
+    selectors: Sequence[Selector]
+    thw: THW | None
+    probe: AttentionProbe | None = None
+    # are told the grids before and after, each patch with its position
+    notes: list[Callable[[Sequence[TokenGrid], Sequence[TokenGrid]], None]] = field(
+        default_factory=list
+    )
 
     def __call__(self, arguments: Arguments) -> Arguments:
         """Give the block the smaller grid in place of the one it was called with."""
@@ -94,11 +89,9 @@ class SiteHook:
                 grid = selector(grid)
         return grid
 
-    def after(
-        self, block: nn.Module, positional: tuple[Any, ...], named: dict[str, Any], output: Any
-    ) -> Any:
+    def after(self, block: nn.Module, args: Positional, kwargs: Named, output: Any) -> Any:
         """Serve as forward hook of the last block: make the grid that it returned smaller."""
-        arguments = self(self.adapter.after(Arguments(positional, named), output))
+        arguments = self(self.adapter.after(Arguments(args, kwargs), output))
         return self.adapter.output(arguments, output)
 
 

@@ -110,21 +110,14 @@ def insert_selectors(
     _check_sites(plan, grids, whole)
     settings: dict[str, Any] = {"method": method, "scorer": scorer, "num_samples": num_samples}
     settings |= {"stride": stride, "tokenwise": tokenwise}
-    selectors = {
-        site.label: build_selector(
-            site,
-            channels=reader.channels(blocks[site.block])
-            if site.block < len(blocks)
-            else reader.out_channels(blocks[-1]),
-            sigma=sigma,
-            thw=whole[site.block].given if whole else None,
-            is_sequence=reader.is_sequence,
-            **settings,
-        )
-        for site in plan
-    }
-    for selector in selectors.values():
-        _check_attention(reader, blocks, selector)
+    shared = {"sigma": sigma, "is_sequence": reader.is_sequence, **settings}
+    selectors: dict[str, Selector] = {}
+    for site in plan:
+        is_end = site.block == len(blocks)
+        width = reader.out_channels(blocks[-1]) if is_end else reader.channels(blocks[site.block])
+        thw = whole[site.block].given if whole else None
+        selectors[site.label] = build_selector(site, channels=width, thw=thw, **shared)
+        _check_attention(reader, blocks, selectors[site.label])
     if selectors:
         example = next(host.parameters())
         inserted = TokenSelectors(plan, selectors, settings, adapter=reader)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from tokenselect.adapters import Arguments
+from tokenselect.adapters.adapter import Arguments, Named, Positional
 from tokenselect.grid import TokenGrid
 from tokenselect.insertion.hooks import follow_grids
 from tokenselect.insertion.insert import adapter_of, host_of, inserted_selectors, selectors_of
@@ -82,10 +82,8 @@ def watch_grids(model: nn.Module) -> Iterator[list[THW]]:
     kept: Sequence[THW | None] = [grid.kept for grid in expected] or [None] * len(blocks)
     grids: list[THW] = []
 
-    def note(
-        thw: THW | None, block: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]
-    ) -> None:
-        grids.append(adapter.read(Arguments(positional, named), thw).thw)
+    def note(thw: THW | None, block: nn.Module, args: Positional, kwargs: Named) -> None:
+        grids.append(adapter.read(Arguments(args, kwargs), thw).thw)
 
     with listening(note) as hear, ExitStack() as handles:  # each of which removes its hook
         before = partial(hear, first)

@@ -73,7 +73,7 @@ class VideoSwin(Backbone):
         channels: int,
         depths: tuple[int, ...],
         num_heads: tuple[int, ...],
-        window: THW,
+        window: THW = (8, 7, 7),
         patch: THW = (2, 4, 4),
         fit_windows: bool = True,
         mlp_ratio: float = 4.0,
@@ -130,19 +130,19 @@ _LARGE = {"num_classes": 400, "frames": 32, "size": 224, "fit_windows": True, "d
 @preset(**_LARGE, drop_path=0.1)
 def video_swin_t(**options: Any) -> VideoSwin:
     """Video Swin-T: 28.2 M parameters, 87.8 GMACs per view."""
-    return _build(96, (2, 2, 6, 2), (3, 6, 12, 24), **options)
+    return VideoSwin(channels=96, depths=(2, 2, 6, 2), num_heads=(3, 6, 12, 24), **options)
 
 
 @preset(**_LARGE, drop_path=0.1)
 def video_swin_s(**options: Any) -> VideoSwin:
     """Video Swin-S: 49.8 M parameters, 165.7 GMACs per view."""
-    return _build(96, (2, 2, 18, 2), (3, 6, 12, 24), **options)
+    return VideoSwin(channels=96, depths=(2, 2, 18, 2), num_heads=(3, 6, 12, 24), **options)
 
 
 @preset(**_LARGE, window=(8, 7, 7), drop_path=0.2)
 def video_swin_b(**options: Any) -> VideoSwin:
     """Video Swin-B as trained on Kinetics: 88.0 M parameters, 281.3 GMACs per view."""
-    return _build(128, (2, 2, 18, 2), (4, 8, 16, 32), **options)
+    return VideoSwin(channels=128, depths=(2, 2, 18, 2), num_heads=(4, 8, 16, 32), **options)
 
 
 @preset(**_LARGE | {"num_classes": 174}, drop_path=0.4)
@@ -154,17 +154,6 @@ def video_swin_b_w16(**options: Any) -> VideoSwin:
 @preset(num_classes=400, frames=16, size=64, fit_windows=True, drop_path=0.0, dropout=0.0)
 def video_swin_mini(**options: Any) -> VideoSwin:
     """Video Swin for tests and small data on a CPU; its windows span all 8 token frames."""
-    return _build(32, (2, 4, 2), (1, 2, 4), window=(8, 4, 4), **options)
-
-
-def _build(
-    channels: int,
-    depths: tuple[int, ...],
-    num_heads: tuple[int, ...],
-    *,
-    window: THW = (8, 7, 7),
-    **options: Any,
-) -> VideoSwin:
     return VideoSwin(
-        channels=channels, depths=depths, num_heads=num_heads, window=window, **options
+        channels=32, depths=(2, 4, 2), num_heads=(1, 2, 4), window=(8, 4, 4), **options
     )
