@@ -129,11 +129,7 @@ class LlavaNextVideoAdapter(LlavaAdapter):
 
 
 class LlavaTower(nn.Module):
-    """What LLaVA does to a video of fixed length before its language model sees it.
-
-    Attributes:
-        input_shape: of the frames.
-    """
+    """What LLaVA does to a video of `input_shape` before its language model sees it."""
 
     model: nn.Module  # whole; of its parts, the language model is no part of this
 

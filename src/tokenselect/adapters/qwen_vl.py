@@ -243,9 +243,7 @@ class QwenTower(nn.Module):
     """A tower with selectors for videos of fixed sizes, as a function of their patches alone.
 
     What its blocks want to know of the sizes is computed here, once, as transformers computes it.
-
-    Attributes:
-        input_shape: of the patches, as the processor gives them.
+    `input_shape` is that of the patches, as the processor gives them.
     """
 
     def __init__(self, adapter: QwenVLAdapter, model: nn.Module, sizes: Sequence[THW]) -> None:

@@ -28,11 +28,6 @@ def _as_in_0_1(name: str, instead: str, give: Callable[[Any], Any]) -> property:
     return property(read, doc=f"As in 0.1; {instead}.")
 
 
-def _plan_of(model: Backbone) -> SelectionPlan:
-    selectors: Any = getattr(model, CHILD, None)
-    return SelectionPlan() if selectors is None else selectors.plan
-
-
 def _metadata_of(model: Backbone) -> dict[str, Any]:
     names = list(model.info.class_names)
     return {**model.info.metadata, "model": model.settings, "class_names": names}
@@ -59,7 +54,11 @@ class Backbone(nn.Module):
         "class_names", "use model.info.id2label", lambda model: tuple(model.info.class_names)
     )
     metadata = _as_in_0_1("metadata", "use model.info.metadata", _metadata_of)
-    plan = _as_in_0_1("plan", "use tokenselect.plan_of(model)", _plan_of)
+    plan = _as_in_0_1(
+        "plan",
+        "use tokenselect.plan_of(model)",
+        lambda model: getattr(getattr(model, CHILD, None), "plan", SelectionPlan()),
+    )
 
     @abstractmethod
     def embed(self, video: Tensor) -> TokenGrid:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tokenselect.data.frame_folder import VIDEO_SUFFIXES, find_by_id, walk_videos
+from tokenselect.data.frame_source import PathOrStr
 from tokenselect.data.labels import (
     MAX_CLASSES,
-    PathOrStr,
     Sample,
     SampleList,
     check_class_names,
@@ -160,19 +160,15 @@ def read_kinetics(path: Path, *, root: Path, class_names: Names) -> SampleList:
         start, end = (_read_number(row[key], path, number) for key in ("time_start", "time_end"))
         ids.append(f"{row['youtube_id']}_{start:06d}_{end:06d}")
     if class_names is None and rows and rows[0].get("label_id") and "label" in rows[0]:
-        class_names = _names_by_number(rows, path)
+        named: dict[int, str] = {}
+        for line, row in enumerate(rows, 2):
+            number = _read_number(row["label_id"], path, line, below=MAX_CLASSES)
+            if named.setdefault(number, row["label"]) != row["label"]:
+                raise ValueError(f"{path}, line {line}: label_id {number} has two names")
+        # numbers that a part of a data set lacks are named by themselves
+        class_names = [named.get(number, str(number)) for number in range(max(named) + 1)]
     labels = [row.get("label") or None for row in rows]
     return label_samples(find_by_id(ids, root, suffix=".mp4"), labels, class_names, path)
-
-
-def _names_by_number(rows: list[dict[str, str]], path: Path) -> list[str]:
-    """Return names by number; numbers that a part of a data set lacks are named by themselves."""
-    named: dict[int, str] = {}
-    for line, row in enumerate(rows, 2):
-        number = _read_number(row["label_id"], path, line, below=MAX_CLASSES)
-        if named.setdefault(number, row["label"]) != row["label"]:
-            raise ValueError(f"{path}, line {line}: label_id {number} has two names")
-    return [named.get(number, str(number)) for number in range(max(named) + 1)]
 
 
 def _read_number(text: str, path: Path, line: int, *, below: int = 10**9) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tokenselect.data.frame_source import CHUNK_PIXELS, FrameSource, VideoError
+from tokenselect.data.frame_source import CHUNK_PIXELS, FrameSource, PathOrStr, VideoError
 from tokenselect.data.transforms import resize
 from tokenselect.data.video import open_video
 
@@ -70,11 +70,7 @@ class ClipCache:
     """
 
     def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        short_side: int | None = None,
-        max_bytes: int = 20 << 30,
+        self, folder: PathOrStr, *, short_side: int | None = None, max_bytes: int = 20 << 30
     ):
         self.folder, self.short_side, self.max_bytes = Path(folder), short_side, max_bytes
         self._free_bytes = 0  # that this object may write before it counts the folder again

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tokenselect.data.frame_source import FrameSource, VideoError, check_frame_size
+from tokenselect.data.frame_source import FrameSource, PathOrStr, VideoError, check_frame_size
 
 PICTURE_SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".webp"}
 VIDEO_SUFFIXES = {
@@ -29,7 +29,7 @@ class FrameFolder(FrameSource):
     `fps`, at which the pictures were taken, only sets `times`.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, fps: float = 30.0):
+    def __init__(self, path: PathOrStr, *, fps: float = 30.0):
         self.files = list_pictures(path)
         if not self.files:
             raise VideoError(path, "has no pictures in it")
@@ -72,7 +72,7 @@ class FrameFolder(FrameSource):
             raise VideoError(self.path, f"has a broken picture, {file.name}: {error}") from error
 
 
-def list_pictures(path: str | os.PathLike[str]) -> list[Path]:
+def list_pictures(path: PathOrStr) -> list[Path]:
     """List the pictures of a folder by the numbers in their names: frame_2 before frame_10."""
     if not Path(path).is_dir():
         raise VideoError(path, "is not a folder")
@@ -85,12 +85,12 @@ def _natural_key(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part[0] in "0123456789" else (-1, part) for part in parts]
 
 
-def walk_videos(folder: str | os.PathLike[str]) -> list[str]:
+def walk_videos(folder: PathOrStr) -> list[str]:
     """List the videos under a folder, sorted: files, and folders that hold pictures."""
     return sorted(find_under(folder))
 
 
-def find_under(folder: str | os.PathLike[str]) -> Iterator[str]:
+def find_under(folder: PathOrStr) -> Iterator[str]:
     """Give the videos under a folder as they are found.
 
     Links are followed, but a folder is entered once only, however many links lead there.
@@ -112,7 +112,7 @@ def find_under(folder: str | os.PathLike[str]) -> Iterator[str]:
                 yield os.path.join(place, name)
 
 
-def find_by_id(ids: list[str], root: str | os.PathLike[str], *, suffix: str) -> list[str]:
+def find_by_id(ids: list[str], root: PathOrStr, *, suffix: str) -> list[str]:
     """Return the video of each id: it may lie in a folder of its split or class, in any format.
 
     An id without a video gets the path where it was to be expected, so that a check can name it.

@@ -19,18 +19,17 @@ MAX_ASPECT = 32  # longer side to shorter side: resizing by the shorter one must
 MAX_CLIP_PIXELS = 2**28  # of the frames that one `read` returns, 805 MB as RGB
 CHUNK_PIXELS = 2**24  # of frames that are handed out together, 50 MB as RGB
 
+PathOrStr = str | os.PathLike[str]
 Fit = Callable[[Tensor], Tensor]  # cuts (n, 3, h, w) frames down, each by itself
 
 
 class VideoError(ValueError):
     """A video that cannot be read; a data set replaces it, a command prints it.
 
-    Attributes:
-        path: the file or folder.
-        reason: what is wrong with it, as the end of a sentence that starts with the path.
+    `reason` says what is wrong with it, as the end of a sentence that starts with the path.
     """
 
-    def __init__(self, path: str | os.PathLike[str], reason: str):
+    def __init__(self, path: PathOrStr, reason: str):
         super().__init__(os.fspath(path), reason)  # plain arguments, so that workers can pickle it
         self.path = os.fspath(path)
         self.reason = reason
@@ -77,9 +76,7 @@ class FrameSource(AbstractContextManager["FrameSource"]):
         fps: frames per second, the average if the rate varies.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str], *, times: np.ndarray, fps: float | None = None
-    ):
+    def __init__(self, path: PathOrStr, *, times: np.ndarray, fps: float | None = None):
         self.path, self.times, self.num_frames = os.fspath(path), times, len(times)
         if fps is None:
             fps = (len(times) - 1) / times[-1] if times[-1] > 0 else 1.0

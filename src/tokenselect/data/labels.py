@@ -5,7 +5,6 @@ are numbers, but they are always matched by name.
 """
 
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,9 +13,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tokenselect.data.frame_source import escape_unprintable
-
-PathOrStr = str | os.PathLike[str]
+from tokenselect.data.frame_source import PathOrStr, escape_unprintable
 
 MAX_CLASSES = 100_000  # a larger label is a mistake, and would cost gigabytes of names
 

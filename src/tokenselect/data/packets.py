@@ -106,21 +106,17 @@ class PacketTable:
         """
         runs: list[Run] = []
         for frame in frames:
-            stamp = int(self.shown[frame])
-            start, end = self._needed_packets(frame)
+            stamp, position = int(self.shown[frame]), int(self._position_of_frame[frame])
+            start, end = 0, position
+            if self.is_counted:
+                end = min(position + MAX_REORDER, len(self._stamps) - 1)
+            elif number := int(np.searchsorted(self._key_stamps, stamp, side="right")):
+                start = min(int(self._key_positions[number - 1]), position)
             if not runs or start > runs[-1].end:
                 runs.append(Run(start, end))
             runs[-1].end = max(runs[-1].end, end)
             runs[-1].wanted.append(stamp)
         return runs
-
-    def _needed_packets(self, frame: int) -> tuple[int, int]:
-        position = int(self._position_of_frame[frame])
-        if self.is_counted:
-            return 0, min(position + MAX_REORDER, len(self._stamps) - 1)
-        number = int(np.searchsorted(self._key_stamps, self.shown[frame], side="right"))
-        start = min(int(self._key_positions[number - 1]), position) if number else 0
-        return start, position
 
     def packets(self, run: Run) -> Sequence[Packet] | Iterator[Packet]:
         """Return the packets of `run` in decoding order."""

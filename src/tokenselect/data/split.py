@@ -1,6 +1,5 @@
 """The parts of a data set, to train, validate and test on: found in a folder, or proposed."""
 
-import os
 import random
 import re
 from collections import Counter, defaultdict
@@ -8,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tokenselect.data.frame_folder import find_under
+from tokenselect.data.frame_source import PathOrStr
 from tokenselect.data.labels import Sample
 
 PART_WORDS = {
@@ -28,7 +28,7 @@ GROUP = re.compile(
 )
 
 
-def find_parts(root: str | os.PathLike[str]) -> dict[str, Path]:
+def find_parts(root: PathOrStr) -> dict[str, Path]:
     """Tell the parts of a data set from the names in its folder.
 
     Args:

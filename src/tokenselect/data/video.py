@@ -21,7 +21,7 @@ from av.video.stream import VideoStream
 from torch import Tensor
 
 from tokenselect.data.frame_folder import FrameFolder
-from tokenselect.data.frame_source import FrameSource, VideoError, check_frame_size
+from tokenselect.data.frame_source import FrameSource, PathOrStr, VideoError, check_frame_size
 from tokenselect.data.packets import PacketTable, Run, open_stream
 
 # Decoders that can leave out frames no other frame is predicted from, packet by packet.
@@ -35,7 +35,7 @@ class VideoReader(FrameSource):
     The decoder takes as many `threads` as torch has if none are given: one in a loader's worker.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, threads: int | None = None):
+    def __init__(self, path: PathOrStr, *, threads: int | None = None):
         path = os.fspath(path)
         threads = torch.get_num_threads() if threads is None else threads
         _check_file(path)
@@ -156,7 +156,7 @@ class VideoReader(FrameSource):
         self._container.close()
 
 
-def open_video(path: str | os.PathLike[str], *, threads: int | None = None) -> FrameSource:
+def open_video(path: PathOrStr, *, threads: int | None = None) -> FrameSource:
     """Open a video file, or a folder of numbered pictures, which reads alike."""
     if Path(path).is_dir():
         return FrameFolder(path)
@@ -191,7 +191,7 @@ def _named_errors(path: str) -> Iterator[None]:
 
 
 def write_video(
-    path: str | os.PathLike[str],
+    path: PathOrStr,
     frames: Tensor,
     *,
     fps: float = 30,

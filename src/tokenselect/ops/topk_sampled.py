@@ -111,7 +111,9 @@ def sampled_gradient(
     """Apply the samples' transposed Jacobian, or its diagonal, to `grad` (b, k, l)."""
     num_samples = kept.shape[-1]
     product = torch.zeros_like(grad if only_diagonal else scores)
-    baseline = _hard_worth(grad, scores) if control_variate else 0.0
+    baseline: Tensor | float = 0.0
+    if control_variate:  # the worth of the unperturbed choice, (b, 1)
+        baseline = grad.gather(-1, rank_topk(scores, grad.shape[1]).unsqueeze(-1)).sum(dim=1)
     start = 0
     for noise in _noise(scores, seed, num_samples, antithetic):
         indices = kept[..., start : start + noise.shape[1]].long()  # (b, k, samples)
@@ -124,12 +126,6 @@ def sampled_gradient(
     if only_diagonal:
         product = product.mul_(grad).sum(dim=1)
     return product.div_(num_samples * positive(sigma))
-
-
-def _hard_worth(grad: Tensor, scores: Tensor) -> Tensor:
-    """Sum `grad` (b, k, l) over the unperturbed choice; returns (b, 1)."""
-    indices = rank_topk(scores, grad.shape[1]).unsqueeze(-1)
-    return grad.gather(-1, indices).sum(dim=1)
 
 
 @sampled_indicator.register_fake

@@ -191,14 +191,11 @@ def _evenly_spaced(grid: TokenGrid, length: int, keep: int) -> Tensor:
 
 
 class StaticScoring(Scoring):
-    """One learned score a position: of a frame, or of a place that all frames share.
+    """One learned score a position: of frames (kind "T"), or of places that all frames share ("S").
 
     Trained through the same relaxation as the paper's scorer. Most of what a selector gains on data
-    whose action sits in the middle of clip and picture is gained by this one, too.
-
-    Args:
-        kind: "T" for frames, "S" for places in a frame.
-        thw: the grid at the site; on another one the scores are interpolated.
+    whose action sits in the middle of clip and picture is gained by this one, too. On another grid
+    than `thw`, that of the site, the scores are interpolated.
     """
 
     is_blind = True

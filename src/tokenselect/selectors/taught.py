@@ -58,15 +58,11 @@ class PatchNetwork(nn.Module):
 
 
 class TaughtScoring(Scoring):
-    """A network's scores and those of uniform selection, weighed by `evenness`.
+    """A network's scores of frames ("T") or places ("S"), weighed with even ones by `evenness`.
 
     The network's last layer begins at 0, so the even frames, or the middle of the picture, lead
     until it has learnt otherwise. Its scores are not stretched: a lead of the first hour can be
     lost again, and the noise keeps its unit.
-
-    Args:
-        kind: "T" for frames, "S" for places in a frame.
-        channels: width of the tokens.
     """
 
     evenness: Tensor  # share of uniform selection in the scores; at 1 nothing else counts

@@ -93,12 +93,7 @@ def inflate_image(state: Mapping[str, Tensor], *, patch: THW, window: THW) -> di
 
     A clip of equal frames then gives the embedding of the image: the patch is spread over its
     frames, and biases do not depend on the offset in time (Video Swin, section 3.3). The image's
-    classifier is left out.
-
-    Args:
-        state: as `from_mmaction` gives it.
-        patch: frames, rows and columns of the video model's patch.
-        window: sides of its window; rows and columns may differ from the image model's.
+    classifier is left out; its windows may differ from `window` in rows and columns.
     """
     inflated = {}
     for name, weight in state.items():
@@ -129,12 +124,10 @@ def resize_biases(state: Mapping[str, Tensor], *, window: THW) -> dict[str, Tens
 
 
 def guess_window(num_offsets: int, *, like: THW) -> THW:
-    """Find the window of a bias table from its length.
+    """Find the window of a bias table from its number of rows.
 
-    Args:
-        num_offsets: rows of the table.
-        like: a window; of those that fit, one with its rows and columns is preferred, then one of
-            its frames; others must be square.
+    Of those that fit, one with the rows and columns of `like` is preferred, then one of its frames;
+    others must be square.
     """
     t, h, w = like
     frames, rest = divmod(num_offsets, (2 * h - 1) * (2 * w - 1))
