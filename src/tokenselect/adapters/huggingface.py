@@ -233,9 +233,7 @@ def names_in_files(model: nn.Module) -> dict[str, str]:
     return {new: name for new, name in pairs.items() if new != name}
 
 
-def rename_on_load(
-    model: nn.Module, state: dict[str, Tensor], prefix: str, *others: object
-) -> None:
+def rename_on_load(model: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
     """Take the names of files, too, where a state dict is loaded, as a resumed Trainer does."""
     for new, name in names_in_files(model).items():
         if prefix + new in state and prefix + name not in state:

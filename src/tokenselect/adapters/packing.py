@@ -8,7 +8,7 @@ shapes then follow from the plan alone.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -55,9 +55,7 @@ class Packed:
             self.rows = full.order.argsort()[self.indices][self.order]
 
     @classmethod
-    def of(
-        cls, thws: Sequence[THW], *, device: torch.device, window: int | None = None
-    ) -> "Packed":
+    def of(cls, thws: Sequence[THW], *, device: torch.device, window: int | None = None) -> Self:
         """Begin with all tokens of videos of these grids."""
         places = tuple(torch.arange(t * h * w, device=device) for t, h, w in thws)
         return cls(tuple(thws), tuple(thws), places, window)

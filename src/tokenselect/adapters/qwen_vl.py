@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tokenselect.adapters import adapter, language
-from tokenselect.adapters.adapter import CONTEXT, Arguments, Named, Positional, context_of
+from tokenselect.adapters.adapter import CONTEXT, Arguments, Changes, Named, Positional, context_of
 from tokenselect.adapters.language import LanguageAdapter, Prompts
 from tokenselect.adapters.packing import GROUPS, Groups, Packed, TracedAttention
 from tokenselect.grid import TokenGrid
@@ -143,9 +143,7 @@ class QwenVLAdapter(LanguageAdapter):
         output.pooler_output = arguments.positional[0]
         return output
 
-    def attach(
-        self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]
-    ) -> adapter.Changes:
+    def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
         """Begin a context in the tower, keep its blocks in step, and the language model, too."""
         tower, blocks = cast(Any, tower_of(model)), self.blocks(model)
         whole = getattr(tower, "fullatt_block_indexes", range(len(blocks)))
