@@ -27,20 +27,15 @@ def set_threads(count: int | None = None) -> int:
 
 def idle_cores() -> float:
     """Count the cores that this process may use and others leave idle now."""
-    before = idle_seconds()
-    if before is None:
+    if not Path("/proc/stat").exists():  # not Linux
         return os.cpu_count() or 1
-    start = time.perf_counter()
+    before, start = idle_seconds(), time.perf_counter()
     time.sleep(LOOK)
-    after = idle_seconds()
-    assert after is not None
-    return (after - before) / (time.perf_counter() - start)
+    return (idle_seconds() - before) / (time.perf_counter() - start)
 
 
-def idle_seconds() -> float | None:
-    """Sum how long the cores of this process have been idle since the start (Linux)."""
-    if not Path("/proc/stat").exists():
-        return None
+def idle_seconds() -> float:
+    """Sum how long the cores of this process have been idle since the start."""
     own = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
     ticks = sum(int(line[4]) + int(line[5]) for line in lines if line[0] in own)

@@ -154,10 +154,7 @@ class VJEPA2Adapter(HuggingFaceAdapter):
         _, h, w = thw
         grid = TokenGrid(tokens, (tokens.shape[1] // (h * w), h, w))
         places = arguments.named.get(adapter.CONTEXT, {}).get(tokens.shape[1])
-        if places is None:  # nothing was dropped yet
-            places = torch.arange(tokens.shape[1], device=tokens.device)
-            places = places.expand(tokens.shape[0], -1)
-        return replace(grid, positions=places)
+        return replace(grid, positions=places).placed()  # unless something was dropped already
 
     def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
         """Put the tokens back and, if some were dropped, the places of those that are left."""
