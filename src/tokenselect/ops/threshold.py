@@ -6,7 +6,6 @@ from statistics import NormalDist
 
 import torch
 from torch import Tensor
-from torch.nn.functional import threshold
 
 _NORMAL = NormalDist()
 
@@ -110,11 +109,7 @@ def _step_weights(scores: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor
     above = _both_ways(scores.T).unsqueeze(-1) - nodes
     taken = torch.erfc(above * -math.sqrt(0.5)).mul_(0.5)
     owner = (above * above).mul_(-0.5).exp_().mul_(1 / math.sqrt(2 * math.pi))
-    return (
-        above,
-        threshold(taken, tiny, 0.0, inplace=True),
-        threshold(owner, tiny, 0.0, inplace=True),
-    )
+    return above, torch.threshold_(taken, tiny, 0.0), torch.threshold_(owner, tiny, 0.0)
 
 
 def _both_ways(steps: Tensor, *mirrored: int) -> Tensor:

@@ -64,11 +64,10 @@ class WindowLayout:
         """
         t, h, w = self.thw
         clips = torch.arange(batch, device=device) * (t * h * w)
+        axes = enumerate(zip(self.cuts, self.thw, (h * w, w, 1), strict=True))
         times, rows, columns = (
             [_places(cut, side, step=step, axis=axis, device=device) for cut in cuts]
-            for axis, (cuts, side, step) in enumerate(
-                zip(self.cuts, self.thw, (h * w, w, 1), strict=True)
-            )
+            for axis, (cuts, side, step) in axes
         )
         # A clip's places first: OpenVINO adds tensors of more than 6 dimensions wrongly.
         places = [(i + j + k).flatten() for i, j, k in product(times, rows, columns)]
@@ -77,10 +76,8 @@ class WindowLayout:
 
 def lay_windows(thw: THW, window: THW, *, is_shifted: bool) -> WindowLayout:
     """Cut a grid into windows no larger than `window`; see `cut_axis`."""
-    t, h, w = (
-        cut_axis(side, largest, is_shifted=is_shifted)
-        for side, largest in zip(thw, window, strict=True)
-    )
+    sides = zip(thw, window, strict=True)
+    t, h, w = (cut_axis(side, largest, is_shifted=is_shifted) for side, largest in sides)
     return WindowLayout(thw, (t, h, w))
 
 
