@@ -154,7 +154,7 @@ class VJEPA2Adapter(HuggingFaceAdapter):
         _, h, w = thw
         grid = TokenGrid(tokens, (tokens.shape[1] // (h * w), h, w))
         places = arguments.named.get(adapter.CONTEXT, {}).get(tokens.shape[1])
-        return replace(grid, positions=places).placed()  # unless something was dropped already
+        return replace(grid, positions=places).placed()  # by number, if none was dropped
 
     def write(self, grid: TokenGrid, arguments: Arguments) -> Arguments:
         """Put the tokens back and, if some were dropped, the places of those that are left."""

@@ -154,13 +154,11 @@ class QwenVLAdapter(LanguageAdapter):
             changes.append(model.register_forward_pre_hook(self.shrink_call, with_kwargs=True))
         changes.append(adapter.change_arguments(tower, self.begin))
         for index, block in enumerate(blocks):
-            changes.append(
-                adapter.change_arguments(block, partial(self.step, is_whole=index in whole))
-            )
+            step = partial(self.step, is_whole=index in whole)
+            changes.append(adapter.change_arguments(block, step))
             attention = cast(nn.Module, block.attn)
-            changes.append(
-                adapter.OtherAttribute(attention, "config", TracedAttention(attention.config))
-            )
+            config = TracedAttention(attention.config)
+            changes.append(adapter.OtherAttribute(attention, "config", config))
         if first < len(blocks) and self.window is not None:
             changes.append(blocks[-1].register_forward_hook(self.fill, with_kwargs=True))
             hook = tower.register_forward_hook(self.unfill, with_kwargs=True, prepend=True)

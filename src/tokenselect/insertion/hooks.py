@@ -13,6 +13,8 @@ from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW, SelectionPlan
 from tokenselect.selectors import Selector
 
+Note = Callable[[Sequence[TokenGrid], Sequence[TokenGrid]], None]
+
 
 @dataclass(frozen=True)
 class BlockGrid:
@@ -65,9 +67,7 @@ class SiteHook:
     thw: THW | None
     probe: AttentionProbe | None = None
     # are told the grids before and after, each patch with its position
-    notes: list[Callable[[Sequence[TokenGrid], Sequence[TokenGrid]], None]] = field(
-        default_factory=list
-    )
+    notes: list[Note] = field(default_factory=list)
 
     def __call__(self, arguments: Arguments) -> Arguments:
         """Give the block the smaller grid in place of the one it was called with."""
