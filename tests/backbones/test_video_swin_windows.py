@@ -3,7 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenselect.backbones.video_swin.windows import Cut, cut_axis, lay_windows, padded_thw
+from tokenselect.backbones.video_swin.block import pad_to_windows
+from tokenselect.backbones.video_swin.windows import Cut, cut_axis, lay_windows
 
 
 def windows_of(cuts: list[Cut]) -> list[tuple[int, int, int]]:
@@ -76,4 +77,5 @@ def test_a_shifted_grid_that_the_window_divides_has_eight_shapes():
 
 
 def test_sides_are_padded_only_where_there_are_several_windows():
-    assert padded_thw((10, 14, 5), (8, 7, 7)) == (16, 14, 5)
+    padded = pad_to_windows(torch.ones(2, 10, 14, 5, 3), (8, 7, 7))
+    assert padded.shape == (2, 16, 14, 5, 3) and not padded[:, 10:].any()

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from tokenselect.backbones.fast_cpu import can_split, collect, split_portions
 from tokenselect.backbones.layers import DropPath, Mlp
-from tokenselect.backbones.video_swin.windows import WindowShape, lay_windows, padded_thw
+from tokenselect.backbones.video_swin.windows import WindowShape, lay_windows
 from tokenselect.grid import TokenGrid
 from tokenselect.plan import THW
 
@@ -138,7 +138,7 @@ class WindowAttention(nn.Module):
         """Map (b, t, h, w, c) to the same shape."""
         b, t, h, w, _ = patches.shape
         if not self.fit_windows:
-            patches = _pad(patches, padded_thw((t, h, w), self.window))
+            patches = pad_to_windows(patches, self.window)
         rows = patches.flatten(0, 3)  # (n, c)
         layout = lay_windows(_sides(patches), self.window, is_shifted=self.is_shifted)
         order = layout.token_order(b, patches.device)
@@ -181,8 +181,10 @@ def _sides(patches: Tensor) -> THW:
     return index(t), index(h), index(w)
 
 
-def _pad(patches: Tensor, thw: THW) -> Tensor:
-    t, h, w = (whole - side for whole, side in zip(thw, patches.shape[1:4], strict=True))
+def pad_to_windows(patches: Tensor, window: THW) -> Tensor:
+    """Pad the sides of (b, t, h, w, c) that are longer than the window to a multiple of it."""
+    sides = zip(patches.shape[1:4], window, strict=True)
+    t, h, w = (-side % largest if side > largest else 0 for side, largest in sides)
     return F.pad(patches, (0, 0, 0, w, 0, h, 0, t)) if t or h or w else patches
 
 

@@ -101,15 +101,6 @@ def cut_axis(side: int, largest: int, *, is_shifted: bool) -> list[Cut]:
     return [Cut(size, seam, tuple(places)) for (size, seam), places in starts.items()]
 
 
-def padded_thw(thw: THW, window: THW) -> THW:
-    """Return the sides, those longer than the window brought up to a multiple of it."""
-    t, h, w = (
-        math.ceil(side / largest) * largest if side > largest else side
-        for side, largest in zip(thw, window, strict=True)
-    )
-    return t, h, w
-
-
 def _places(cut: Cut, side: int, *, step: int, axis: int, device: torch.device) -> Tensor:
     """Return a cut's places on an axis whose neighbours lie `step` tokens apart.
 
