@@ -146,10 +146,8 @@ class Adapter:
     def read(self, arguments: Arguments, thw: THW | None) -> TokenGrid:
         """Turn a block's arguments into a grid.
 
-        Args:
-            arguments: what the block is called with.
-            thw: the grid there by the plan, for arguments that do not tell; None where `embed_thw`
-                is None.
+        `thw` is the grid there by the plan, for arguments that do not tell; None where `embed_thw`
+        is None.
         """
         raise NotImplementedError
 

@@ -48,10 +48,7 @@ class VideoDataset(Dataset[Example]):
     its own label; else it gets `NO_LABEL`, so that an evaluation leaves it out.
 
     Args:
-        samples: the videos and their labels.
         sampler: picks the frames of the clips.
-        transform: maps frames to views.
-        seed: of all draws.
         is_training: draw the clips anew in each epoch; else the sampler's fixed clips.
         repeats: differently drawn examples of a video, decoded once (repeated augmentation).
         open_source: opens a path; `ClipCache.open` reads decoded clips from disk.

@@ -70,9 +70,7 @@ class FrameSource(AbstractContextManager["FrameSource"]):
     """Numbered frames with times.
 
     Attributes:
-        path: where they come from.
         times: (n,) seconds at which they are shown, the first at 0.
-        num_frames: how many there are.
         fps: frames per second, the average if the rate varies.
     """
 

@@ -130,11 +130,8 @@ class SyntheticActions(Dataset[tuple[Tensor, int]]):
     longer set begins with the shorter one, and the splits never share a clip.
 
     Args:
-        num_clips: length of the data set.
         frames: t, frames of a clip.
         size: h and w in pixels, or one side for both.
-        seed: another seed gives other clips.
-        split: each split has clips of its own.
         movers: moving shapes, the target and the decoy among them.
         is_training: make new clips in each epoch, so that none is seen twice.
     """

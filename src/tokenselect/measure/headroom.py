@@ -80,7 +80,6 @@ def measure_headroom(
         batches: (b, 3, t, h, w) clips and (b,) labels.
         plan: one site, such as "T0=3" or "S2_0.3".
         choices: sets of frames to try at most, the even one among them; regions are all tried.
-        seed: of the draw of sets.
         on_batch: told the number of clips after each batch.
     """
     plan = SelectionPlan.of(plan)

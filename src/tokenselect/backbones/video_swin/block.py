@@ -106,7 +106,6 @@ class WindowAttention(nn.Module):
     """Multi-head attention among the tokens of each window, with biases by relative position.
 
     Args:
-        channels: channels of the tokens.
         num_heads: heads, dividing the channels.
         window: largest sides of a window; they set the size of the bias table.
         is_shifted: move the windows by half a window.
