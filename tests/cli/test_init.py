@@ -113,6 +113,37 @@ def test_annotation_files_are_parts():
     ]
 
 
+def list_videos_in(folder: Path, header: str, *columns: list[str]) -> None:
+    rows = [header.split(","), *zip(*columns, strict=True)]
+    with (folder / "labels.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+
+
+@pytest.mark.parametrize("named", ["videos", "videos/labels.csv"])
+def test_a_list_beside_the_videos_says_their_classes(named, capsys):
+    names = [f"{number}.mp4" for number in range(12)]
+    list_videos_in(write_folder(Path("videos"), names), "video,label", names, ["a", "b", "c"] * 4)
+    main(["init", named, "--out", "recipe.yaml"])
+    assert "12 videos of 3 classes" in capsys.readouterr().out
+    assert read_part(read_recipe(Path("recipe.yaml")).data, "train").class_names == ["a", "b", "c"]
+
+
+def test_a_list_of_videos_that_are_elsewhere_is_refused(capsys):
+    Path("labels.csv").write_text("video,label\na.mp4,run\nb.mp4,walk\n")
+    with pytest.raises(SystemExit):
+        main(["init", "labels.csv"])
+    assert "none of the 2 videos that labels.csv lists" in capsys.readouterr().err
+
+
+def test_a_column_of_the_list_says_the_part_of_each_video(capsys):
+    names = [f"{number}.mp4" for number in range(6)]
+    splits = ["train", "train", "Validation", "test", "test", "test"]
+    folder = write_folder(Path("videos"), names)
+    list_videos_in(folder, "file,class,split", names, ["a", "b"] * 3, splits)
+    main(["init", "videos", "--out", "recipe.yaml"])
+    assert "2 train, 1 val, 3 test" in capsys.readouterr().out
+
+
 def test_the_list_is_found_from_elsewhere_and_through_a_link(tmp_path):
     write_folder(tmp_path / "deep" / "store", CLASSES)
     (tmp_path / "link").symlink_to(tmp_path / "deep" / "store", target_is_directory=True)

@@ -385,3 +385,18 @@ def test_rows_can_be_parts_of_a_video(tmp_path):
         read_annotations(wrong, table=layout)
     with pytest.raises(ValueError, match="start and stop must both name a column"):
         TableLayout(start="first")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "video,label\na b.mp4,run\nc.mp4,walk\n",
+        "id\tFilename\tClass\n1\ta b.mp4\trun\n2\tc.mp4\twalk\n",
+        "a b.mp4,run\nc.mp4,walk\n",
+    ],
+)
+def test_a_table_is_known_by_the_usual_names_of_its_columns(tmp_path, text):
+    (tmp_path / "labels.csv").write_text(text)
+    found = read_annotations(tmp_path / "labels.csv")
+    assert [Path(sample.path).name for sample in found.samples] == ["a b.mp4", "c.mp4"]
+    assert [found.class_names[sample.label] for sample in found.samples] == ["run", "walk"]

@@ -5,13 +5,14 @@ import json
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from statistics import median
 
 from tokenselect.cli.terminal import telling
 from tokenselect.data import Sample, SampleList, VideoError, open_video, read_annotations
+from tokenselect.data.annotations import SPLIT_WORDS, find_column, first_row, guess_layout
 from tokenselect.data.frame_source import escape_unprintable
 from tokenselect.data.split import PART_WORDS, UNDIVIDED, find_parts, propose_split
 
@@ -76,23 +77,50 @@ def look_at(dataset: Path) -> SplitProposal:
     first = "train" if "train" in found else UNDIVIDED
     if first not in found:
         raise ValueError(f"{dataset} has {', '.join(found)}, but no videos to train on")
-    parts = {"train": read_annotations(found[first], root=None if found[first].is_dir() else root)}
+    base = None if found[first].is_dir() else root
+    parts = read_split(found[first]) if first == UNDIVIDED else {}
+    parts = parts or {"train": read_annotations(found[first], root=base)}
+    if "train" not in parts:
+        raise ValueError(f"{found[first]} lists {', '.join(parts)}, but no videos to train on")
     names = parts["train"].class_names
     for part in found:
         if part != first:
             base = None if found[part].is_dir() else root
             parts[part] = read_annotations(found[part], root=base, class_names=names)
     if not any(sample.label is not None for sample in parts["train"].samples):
-        raise ValueError(f"{dataset} holds no labelled videos: put each class into its own folder")
+        raise ValueError(
+            f"{dataset} holds no labelled videos: put each class into its own folder, or list them "
+            "in a file with the columns path,label"
+        )
+    listed = [sample.path for sample in parts["train"].samples]
+    if not any(map(os.path.exists, listed)):
+        raise FileNotFoundError(
+            f"none of the {len(listed)} videos that {found[first]} lists to train on is there, the "
+            f"first would be {listed[0]}: move the list into the folder of the videos"
+        )
     missing = [part for part in PART_WORDS if part not in parts]
     if not missing:
-        return SplitProposal(root, parts, found)
+        return SplitProposal(root, parts, found if first == "train" else {})
     labelled = [sample for sample in parts["train"].samples if sample.label is not None]
     chosen, divided_by = propose_split(labelled, parts=missing)
     for part in ("train", *missing):
         own = [s for s, other in zip(labelled, chosen, strict=True) if other == part]
         parts[part] = SampleList(own, names)
     return SplitProposal(root, {part: parts[part] for part in PART_WORDS}, divided_by=divided_by)
+
+
+def read_split(path: Path) -> dict[str, SampleList]:
+    """Read the parts of a table that has a column for them; of another list, nothing."""
+    layout = None if path.is_dir() else guess_layout(path)
+    column = layout and find_column(first_row(path), SPLIT_WORDS)
+    if not layout or not column:
+        return {}
+    parts: dict[str, SampleList] = {}
+    for part, words in PART_WORDS.items():
+        values = ",".join(spelling for word in words for spelling in (word, word.title()))
+        found = read_annotations(path, table=replace(layout, where={column: values}))
+        parts |= {part: found} if found.samples else {}
+    return parts
 
 
 def write_split(proposal: SplitProposal, path: Path) -> None:

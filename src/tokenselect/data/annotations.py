@@ -30,6 +30,11 @@ from tokenselect.data.labels import (
 from tokenselect.data.split import describe_parts, list_folders, part_of
 
 Names = Sequence[str] | None
+# what people call the columns of a table, the likeliest first; case does not count
+PATH_WORDS = ("path", "video_path", "filepath", "file_path", "video", "filename", "file_name",
+              "video_name", "file", "clip", "name")  # fmt: skip
+LABEL_WORDS = ("label", "class", "class_name", "label_name", "category", "action", "activity")
+SPLIT_WORDS = ("part", "split", "subset", "set", "partition")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +111,9 @@ def read_annotations(
     if isinstance(class_names, str | os.PathLike):
         class_names = read_class_names(class_names)
     base = Path(root) if root is not None else path.parent
-    layout = {"layout": table or TableLayout()} if annotation_format == "table" else {}
+    layout = {}
+    if annotation_format == "table":
+        layout["layout"] = table or guess_layout(path) or TableLayout()
     return ANNOTATION_FORMATS[annotation_format](path, root=base, class_names=class_names, **layout)
 
 
@@ -123,16 +130,43 @@ def sniff_format(path: Path) -> str:
     columns = set(re.split(r"[\t,]", first))
     if {"youtube_id", "time_start"} <= columns:
         return "kinetics"
-    if TableLayout().needed_columns <= columns:
-        return "table"
     if re.fullmatch(r"(\w+)/v_\1_g[0-9]+_c[0-9]+\.\w+( [0-9]+)?", first, re.IGNORECASE):
         return "ucf101"
     if split_last_field(first) is not None:
         return "list"
+    if guess_layout(path) is not None:
+        return "table"
     raise ValueError(
-        f"cannot tell the format of {path} from its first line {first[:80]!r}; "
-        f"name it: annotation_format is one of {', '.join(ANNOTATION_FORMATS)}"
+        f"cannot tell the format of {path} from its first line {first[:80]!r}: begin it with the "
+        "columns path,label, or name its annotation_format, one of "
+        f"{', '.join(ANNOTATION_FORMATS)}"
     )
+
+
+def guess_layout(path: Path) -> TableLayout | None:
+    """Recognise a table by the usual names of its columns, or by rows `video.mp4,class`."""
+    columns = first_row(path)
+    video, label = find_column(columns, PATH_WORDS), find_column(columns, LABEL_WORDS)
+    if video is not None and label is not None:
+        return TableLayout(path=video, label=label)
+    if len(columns) == 2 and Path(columns[0]).suffix.lower() in VIDEO_SUFFIXES:
+        return TableLayout(columns=("path", "label"))
+    return None
+
+
+def first_row(path: Path) -> list[str]:
+    """Read the fields of the first line that is not blank."""
+    lines = read_text_lines(path)
+    if not lines:
+        return []
+    first = lines[0][1]
+    return next(csv.reader([first], delimiter="\t" if "\t" in first else ","), [])
+
+
+def find_column(columns: Sequence[str], words: Sequence[str]) -> str | None:
+    """Return the column that is called by the likeliest of some words."""
+    known = {column.strip().lower(): column for column in reversed(columns)}
+    return next((known[word] for word in words if word in known), None)
 
 
 def read_folder(path: Path, *, root: Path, class_names: Names) -> SampleList:

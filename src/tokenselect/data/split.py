@@ -33,11 +33,12 @@ def find_parts(root: PathOrStr) -> dict[str, Path]:
 
     Args:
         root: folder with part folders (`train/`, `val/`, `test/`, each of class folders), with
-            annotation files (`train.csv`, `testlist01.txt`), or with class folders; or a file.
+            annotation files (`train.csv`, `testlist01.txt`), with class folders, or with videos and
+            one file that lists them; or a file.
 
     Returns:
         The folder or file of each part that is there, in the order train, val, test. A data set
-        without parts has one entry, `UNDIVIDED`: the root itself.
+        without parts has one entry, `UNDIVIDED`: the root itself, or the list in it.
     """
     root = Path(root)
     if not root.exists():
@@ -48,7 +49,8 @@ def find_parts(root: PathOrStr) -> dict[str, Path]:
     if folders and all(part_of(folder.name) and _has_classes(folder) for folder in folders):
         return _first_of_each(folders)
     files = sorted(file for file in root.iterdir() if file.suffix.lower() in LIST_SUFFIXES)
-    return _first_of_each(files) or {UNDIVIDED: root}
+    is_listed = len(files) == 1 and not folders
+    return _first_of_each(files) or {UNDIVIDED: files[0] if is_listed else root}
 
 
 def part_of(name: str) -> str | None:
