@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PUBLIC_CHOICE = ("video_swin_t", "kinetics400", "T0_0.6", "uniform")  # the smallest download
 THREADS = "threads of torch on the CPU; by default, as many as there are idle cores"
-LISTS = (list[str], "list[str]")  # the annotation of a list, as written and as read
+LIST_TYPES = (list[str], "list[str]")  # the annotation of a list, as written and as read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +201,7 @@ def call(function: Callable[..., Any], words: list[str], *, prog: str) -> None:
     parser = build_parser(function, prog=prog)
     spelled, given = spell_words(function, words), {}
     first = next(iter(inspect.signature(function).parameters.values()))
-    if first.annotation in LISTS and spelled and spelled[0].startswith("["):
+    if first.annotation in LIST_TYPES and spelled and spelled[0].startswith("["):
         given[first.name] = json.loads(spelled[0])  # of any bytes, which the parser cannot read
         spelled[0] = "[]"
     values = vars(parser.instantiate(parser.parse_args(spelled))) | given
@@ -227,7 +227,7 @@ def spell_words(function: Callable[..., Any], words: list[str]) -> list[str]:
     groups = option_groups(function).values()
     names = [p.name for p in parameters] + [x.name for group in groups for x in fields(group)]
     hyphens = {f"--{name.replace('_', '-')}": f"--{name}" for name in names}
-    takes_list, takes_value = parameters[0].annotation in LISTS, False
+    takes_list, takes_value = parameters[0].annotation in LIST_TYPES, False
     listed, others = list[str](), list[str]()
     for word in words:
         name, equals, value = word.partition("=")
