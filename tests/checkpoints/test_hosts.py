@@ -29,6 +29,7 @@ TRANSFORMERS = ("videomae", "vivit", "timesformer", "vjepa2", "clip", "siglip", 
 OTHERS = (
     *("torchvision-mvit-v2", "torchvision-swin3d", "timm-vit", "pytorchvideo-mvit", "hiera"),
     *("videomae-v2", "internvideo2"),
+    *("slowfast-stand-in", "slowfast-mvit-v1", "slowfast-mvit-v2"),
 )
 BY_NAME = {case.name: case for case in THIRD_PARTY}
 

@@ -84,6 +84,7 @@ THIRD_PARTY = [
     internvideo2_case("internvideo2-fused", partial(frame_hosts.internvideo2, is_fused=True)),
     Case("pytorchvideo-mvit", hosts.pytorchvideo_mvit, (3, 10, 48, 32), cuts.run_pytorchvideo_mvit),
     Case("pytorchvideo-plain", NO_CLASS_TOKEN, (3, 10, 48, 32), cuts.run_pytorchvideo_mvit),
+    slowfast_case("slowfast-stand-in", hosts.slowfast_stand_in),
     slowfast_case("slowfast-mvit-v1", hosts.slowfast_mvit),
     slowfast_case("slowfast-mvit-v2", partial(hosts.slowfast_mvit, is_v2=True)),
 ]

@@ -19,6 +19,13 @@ HOSTS = {  # what builds it, its input, a plan
     "torchvision MViT v2": (hosts.mvit_v2, (1, 3, 10, 48, 32), "T0=3-S1=3x3"),
     "torchvision Swin3D": (hosts.swin3d, (1, 3, 10, 48, 48), "T0=3"),
     "pytorchvideo MViT": (hosts.pytorchvideo_mvit, (1, 3, 10, 48, 32), "T0=3-S1=3x3"),
+    "SlowFast MViT v1": (hosts.slowfast_mvit, (1, 3, 10, 48, 48), "T0=3-S1=3x3"),
+    "SlowFast MViT v2": (
+        partial(hosts.slowfast_mvit, is_v2=True),
+        (1, 3, 10, 48, 48),
+        "T0=3-S1=3x3",
+    ),
+    "SlowFast's convention": (hosts.slowfast_stand_in, (1, 3, 10, 48, 48), "T0=3-S1=3x3"),
     "VideoMAE": (hosts.videomae, (1, 10, 3, 48, 32), "T0=3-S1=3x3"),
     "ViViT": (hosts.vivit, (1, 10, 3, 48, 32), "T0=3-S1=3x3"),
     "TimeSformer": (hosts.timesformer, (1, 5, 3, 32, 32), "T0=3-S1=3x3"),

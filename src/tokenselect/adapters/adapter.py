@@ -123,6 +123,8 @@ class Adapter:
     is_ragged = False
     # at the site after the last block `read_all` fills in `class_attention`
     reads_end_attention = False
+    # the model takes its clips in a list of one, as those that may have several pathways do
+    takes_list = False
 
     def __init__(self, model: nn.Module) -> None:
         pass

@@ -120,6 +120,7 @@ class SlowFastMViTAdapter(MViTAdapter):
     """MViT v1 and v2 of SlowFast, with or without class token."""
 
     thw_name = "thw_shape"
+    takes_list = True
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)

@@ -23,7 +23,7 @@ from tokenselect.backbones.fast_cpu import is_untouched
 from tokenselect.backbones.mvit import MViT
 from tokenselect.backbones.mvit.block import Block
 from tokenselect.extras import require
-from tokenselect.insertion import adapter_of, vision_tower
+from tokenselect.insertion import adapter_of, selectors_of, vision_tower
 
 MAX_BATCH = 2**16
 CLIPS, LOGITS = "video", "logits"  # input and output of the files
@@ -38,15 +38,16 @@ class LogitsOf(nn.Module):
 
     Args:
         model: answers with a tensor, or with a structure that has `logits` or comes first.
+        takes_list: it wants its clips in a list of one.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *, takes_list: bool = False) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.takes_list = model, takes_list
 
     def forward(self, video: Tensor) -> Tensor:
         """Map clips to (b, num_classes) logits."""
-        answer = self.model(video)
+        answer = self.model([video] if self.takes_list else video)
         if isinstance(answer, Tensor):
             return answer
         return answer.logits if hasattr(answer, "logits") else answer[0]
@@ -77,7 +78,9 @@ def what_runs(
             clip as a batch of frames: the file takes clips of this length, one at a time. With 3,
             frames, rows and columns of patches of a language model's video.
     """
-    if is_supported(model) and isinstance(adapter_of(model), LanguageAdapter):
+    is_known = is_supported(model) or selectors_of(model) is not None
+    adapter = adapter_of(model) if is_known else None
+    if isinstance(adapter, LanguageAdapter):
         if input_shape is None or len(input_shape) != 3:
             raise ValueError(
                 f"of a {type(model).__name__} the vision tower is exported: input_shape must be "
@@ -98,7 +101,8 @@ def what_runs(
             f"{input_shape}"
         )
     batch = input_shape[0] if len(input_shape) == 4 else 1
-    return LogitsOf(model), (batch, *input_shape[1:])
+    takes_list = adapter is not None and adapter.takes_list
+    return LogitsOf(model, takes_list=takes_list), (batch, *input_shape[1:])
 
 
 def fold_norms(model: nn.Module) -> nn.Module:
