@@ -36,6 +36,8 @@ def test_its_limits_are_the_defaults():
     limits = Limits()
     assert f"after {limits.max_idle / 60:.0f} minutes without use" in PAGE
     assert (limits.max_waiting, limits.max_results) == (4, 8)
+    told = f"nothing for {limits.max_stall:g} seconds, or less than {limits.min_rate / 1024:g} KB"
+    assert told in PAGE
     assert "up to four wait, and the last eight results" in PAGE
 
 

@@ -1,6 +1,7 @@
 """What the server lets in: who may ask, how much, and only plain video files."""
 
 import asyncio
+import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,7 @@ class Limits:
     max_unfinished: int = 4  # uploads under way at once
     # seconds without a byte after which a request that is still sending is dropped
     max_stall: float = 30.0
+    min_rate: float = 2**15  # bytes per second below which such a request is dropped, too
     max_idle: float = 900.0  # seconds after which an upload that nobody uses is deleted
     max_waiting: int = 4  # jobs in the queue beside the one that runs
     max_results: int = 8  # finished jobs that are remembered
@@ -102,7 +104,7 @@ class Guard:
             answer = JSONResponse({"detail": refusal[1]}, status_code=refusal[0])
             return await answer(scope, receive, send_guarded)
         max_bytes = MAX_BODY.get(scope["path"], MAX_JSON)
-        bounded = bound_body(receive, max_bytes=max_bytes, max_stall=self.limits.max_stall)
+        bounded = bound_body(receive, max_bytes=max_bytes, limits=self.limits)
         await self.app(scope, bounded, send_guarded)
 
     def find_fault(self, headers: Headers) -> tuple[int, str] | None:
@@ -118,18 +120,22 @@ class Guard:
         return None if sender == host else (403, f"requests from {origin} are refused")
 
 
-def bound_body(receive: Receive, *, max_bytes: int | None, max_stall: float) -> Receive:
-    """Refuse a body of more than `max_bytes`, or whose next part takes `max_stall` seconds."""
-    taken, is_complete = 0, False
+def bound_body(receive: Receive, *, max_bytes: int | None, limits: Limits) -> Receive:
+    """Refuse a body of more than `max_bytes`, one that stalls, and one that only drips."""
+    taken, waited, is_complete = 0, 0.0, False
+    stall, rate = limits.max_stall, limits.min_rate
 
     async def receive_bounded() -> Message:
-        nonlocal taken, is_complete
+        nonlocal taken, waited, is_complete
         if is_complete:  # what comes next is that the client hangs up, whenever it does
             return await receive()
+        start, left = time.monotonic(), stall + taken / rate - waited
         try:
-            message = await asyncio.wait_for(receive(), max_stall)
+            message = await asyncio.wait_for(receive(), min(stall, left))
         except TimeoutError:
-            raise HTTPException(408, f"nothing arrived for {max_stall:g} seconds") from None
+            slow = f"less than {rate / 1024:g} KB a second" if left < stall else "nothing"
+            raise HTTPException(408, f"{slow} arrived for {stall:g} seconds") from None
+        waited += time.monotonic() - start
         taken += len(message.get("body", b""))
         is_complete = not message.get("more_body", False)
         if max_bytes is not None and taken > max_bytes:
