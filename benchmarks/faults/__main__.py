@@ -2,8 +2,8 @@
 
     python -m benchmarks.faults --seed 0 --files 10000 --kills 50
 
-A part's result goes to `benchmarks/results/faults_PART.json`; parts may be run one by one, and the
-page is written from all that are there.
+A part's result goes to `benchmarks/results/faults_PART.json` after each of its pieces. The same
+command at the same commit goes on where it was stopped; the page is written from all that is there.
 """
 
 import argparse
@@ -13,18 +13,22 @@ import logging
 import os
 import platform
 import shutil
+import subprocess
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from benchmarks.faults.isolation import BAD, Tally, run_isolated
+from benchmarks.faults.isolation import Case, Tally, run_isolated
 from benchmarks.faults.kills import ENDS, end_command, make_commands
-from benchmarks.faults.page import write_page
+from benchmarks.faults.page import add_up, write_page
 from benchmarks.faults.requests import request_cases
 from benchmarks.faults.settings import checkpoint_cases, list_cases, plan_cases, recipe_cases
 from benchmarks.faults.videos import Bench, describe_videos, video_cases
@@ -34,10 +38,19 @@ RESULTS = Path(__file__).parents[1] / "results"
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 START = time.monotonic()
 CHUNK = 250  # damaged videos on the disk at a time
-SHOWN = 200  # failures that a result lists
+TOGETHER = 200  # cases of one process
+SHOWN = 50  # failures that a result lists, of each piece
 ENDED = "each command ended at random moments, run again, and compared with an untouched run"
+SETTINGS = "one value, tensor or stretch of text of each replaced by a hostile one, or lost"
+REQUESTS = "methods, paths, headers, queries and bodies drawn at random; jobs with hostile values"
 LAZY = ("torch._dynamo", "torch.export", "torch._inductor", "matplotlib.pyplot", "pyarrow.parquet")
-EXTRAS = {"Ctrl+C": 5, "full disk": 5}  # one of so many for each kill
+EXTRAS = {"Ctrl+C": 10, "full disk": 10}  # one of so many for each kill
+PARTS = {  # the numbers that decide what a part tries
+    "kills": ("kills",),
+    "requests": ("requests",),
+    "settings": ("checkpoints", "recipes", "lists", "plans"),
+    "videos": ("files",),
+}
 
 
 def parse() -> argparse.Namespace:
@@ -51,122 +64,145 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--lists", type=int, default=20_000)
     parser.add_argument("--plans", type=int, default=50_000)
     parser.add_argument("--requests", type=int, default=2_000)
-    parser.add_argument("--parts", nargs="*", default=["videos", "settings", "requests", "kills"])
+    parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
+    parser.add_argument("--commands", nargs="*", help="to kill; all if not given")
     parser.add_argument(
-        "--commands", nargs="*", help="to kill, beside what was killed before; all if not given"
+        "--minutes", type=float, default=float("inf"), help="then stop; run it again to go on"
     )
     return parser.parse_args()
 
 
-def run_videos(bench: Bench, asked: argparse.Namespace, tally: Tally) -> str:
+class OutOfTimeError(Exception):
+    """The minutes asked for are over."""
+
+
+@dataclass
+class Part:
+    """A part of the run, in pieces: those that were done before are not done again.
+
+    Attributes:
+        name: of `PARTS`.
+        asked: the command line.
+        result: what is kept in the part's file; its pieces by name.
+    """
+
+    name: str
+    asked: argparse.Namespace
+    result: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        sizes = {name: getattr(self.asked, name) for name in ("seed", *PARTS[self.name])}
+        words = " ".join(f"--{name} {value}" for name, value in sizes.items())
+        self.result = {
+            "command": f"PYTHONPATH=src:. python -m benchmarks.faults {words} --parts {self.name}",
+            "commit": find_commit(),
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",
+            "torch": torch.__version__,
+            "tried": "",
+            "pieces": {},
+        }
+        if self.file.exists():
+            before = json.loads(self.file.read_text())
+            if all(before.get(key) == self.result[key] for key in ("command", "commit")):
+                self.result["pieces"] = before["pieces"]
+
+    @property
+    def file(self) -> Path:
+        """Where the result is kept."""
+        return RESULTS / f"faults_{self.name}.json"
+
+    def do(self, piece: str, work: Callable[[], Tally]) -> None:
+        """Do a piece, unless it was done before, and keep what came out."""
+        if piece in self.result["pieces"]:
+            return
+        start = time.monotonic()
+        if start - START > 60 * self.asked.minutes:
+            raise OutOfTimeError
+        tally = work()
+        counts: dict[str, Counter[str]] = {}
+        for outcome in tally.outcomes:
+            counts.setdefault(outcome.part, Counter())[outcome.kind] += 1
+        self.result["pieces"][piece] = {
+            "seconds": round(time.monotonic() - start, 1),
+            "peak_mb": round(tally.peak_mb),
+            "counts": {name: dict(found) for name, found in counts.items()},
+            "failures": [vars(outcome) for outcome in tally.failures[:SHOWN]],
+        }
+        self.file.write_text(json.dumps(self.result, indent=1) + "\n")
+        told = {name: dict(found) for name, found in counts.items()}
+        print(f"{time.strftime('%H:%M:%S')} {self.name}, {piece}: {told}", flush=True)
+        for outcome in tally.failures[:5]:
+            print(f"  {outcome.case} | {outcome.kind} | {outcome.detail}", flush=True)
+
+    def run(self) -> None:
+        """Do all pieces."""
+        with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+            bench = Bench(Path(folder))
+            {"kills": run_kills, "videos": run_videos}.get(self.name, run_cases)(self, bench)
+        self.file.write_text(json.dumps(self.result, indent=1) + "\n")
+
+
+def run_videos(part: Part, bench: Bench) -> None:
     """Damage videos and give them to every path."""
-    for first in range(0, asked.files, CHUNK):
-        numbers = range(first, min(first + CHUNK, asked.files))
-        add(tally, run_isolated(list(video_cases(bench, numbers, seed=asked.seed))))
+    part.result["tried"] = describe_videos(bench)
+
+    def damage(numbers: range) -> Tally:
+        tally = run_isolated(list(video_cases(bench, numbers, seed=part.asked.seed)))
         shutil.rmtree(bench.folder / "damaged")
-        say(f"{numbers.stop} of {asked.files} videos", tally)
-        keep("videos", asked, tally, describe_videos(bench))
-    return describe_videos(bench)
+        return tally
+
+    for first in range(0, part.asked.files, CHUNK):
+        numbers = range(first, min(first + CHUNK, part.asked.files))
+        part.do(f"{numbers.start} to {numbers.stop - 1}", partial(damage, numbers))
 
 
-def run_settings(bench: Bench, asked: argparse.Namespace, tally: Tally) -> str:
-    """Damage checkpoints, recipes, lists and plans."""
-    seed = asked.seed
-    for made in (
-        plan_cases(range(asked.plans), seed=seed),
-        list_cases(bench, range(asked.lists), seed=seed),
-        checkpoint_cases(bench, range(asked.checkpoints), seed=seed),
-        recipe_cases(bench, range(asked.recipes), seed=seed),
-    ):
-        while cases := list(islice(made, 200)):
-            add(tally, run_isolated(cases))
-        say("settings", tally)
-    return "one value, tensor or stretch of text of each replaced by a hostile one, or lost"
+def run_cases(part: Part, bench: Bench) -> None:
+    """Damage checkpoints, recipes, lists and plans; or send hostile requests."""
+    makers: dict[str, Callable[..., Any]] = {
+        "plans": lambda bench, numbers, seed: plan_cases(numbers, seed=seed),
+        "lists": list_cases,
+        "checkpoints": checkpoint_cases,
+        "recipes": recipe_cases,
+        "requests": request_cases,
+    }
+    part.result["tried"] = SETTINGS if part.name == "settings" else REQUESTS
+    for name in PARTS[part.name]:
+        count = getattr(part.asked, name)
+        step = max(TOGETHER, -(-count // 10))
+        for first in range(0, count, step):
+            numbers = range(first, min(first + step, count))
+            cases = makers[name](bench, numbers, seed=part.asked.seed)
+            part.do(f"{name} {numbers.start} to {numbers.stop - 1}", partial(try_all, cases))
 
 
-def run_requests(bench: Bench, asked: argparse.Namespace, tally: Tally) -> str:
-    """Send hostile requests."""
-    add(tally, run_isolated(list(request_cases(bench, range(asked.requests), seed=asked.seed))))
-    say("requests", tally)
-    return "methods, paths, headers, queries and bodies drawn at random; jobs with hostile values"
+def try_all(cases: Any) -> Tally:
+    """Try cases as they are made, some in each process."""
+    tally = Tally([])
+    made = iter(cases)
+    while some := list[Case](islice(made, TOGETHER)):
+        more = run_isolated(some)
+        tally.outcomes += more.outcomes
+        tally.peak_mb = max(tally.peak_mb, more.peak_mb)
+    return tally
 
 
-def run_kills(bench: Bench, asked: argparse.Namespace, tally: Tally) -> str:
+def run_kills(part: Part, bench: Bench) -> None:
     """End each long command at random moments."""
+    part.result["tried"] = ENDED
     for command in make_commands(bench.folder / "commands", bench.checkpoint):
-        if asked.commands and command.name not in asked.commands:
+        if part.asked.commands and command.name not in part.asked.commands:
             continue
         for how in (*ENDS, "full disk") if command.writes else ENDS:
-            times = max(1, asked.kills // EXTRAS.get(how, 1))
+            times = max(1, part.asked.kills // EXTRAS.get(how, 1))
             folder = bench.folder / "ends"
-            end_command(command, folder, how=how, times=times, seed=asked.seed, tally=tally)
-            say(f"{command.name}, {how}", tally)
-            keep("kills", asked, tally, ENDED)
-    return ENDED
+            end = partial(end_command, command, folder, how=how, times=times, seed=part.asked.seed)
+            part.do(f"{command.name}, {how}", end)
 
 
-PARTS: dict[str, Callable[[Bench, argparse.Namespace, Tally], str]] = {
-    "videos": run_videos,
-    "settings": run_settings,
-    "requests": run_requests,
-    "kills": run_kills,
-}
-
-
-def add(tally: Tally, more: Tally) -> None:
-    """Put the outcomes of more cases behind those of a tally."""
-    tally.outcomes += more.outcomes
-    tally.peak_mb = max(tally.peak_mb, more.peak_mb)
-
-
-def say(text: str, tally: Tally) -> None:
-    """Tell how far it is."""
-    counts = Counter(outcome.kind for outcome in tally.outcomes)
-    print(f"{time.strftime('%H:%M:%S')} {text}: {dict(counts)}", flush=True)
-
-
-def keep(part: str, asked: argparse.Namespace, tally: Tally, tried: str) -> None:
-    """Write what a part has found so far."""
-    result, file = summarize(part, asked, tally, tried), RESULTS / f"faults_{part}.json"
-    if part == "kills" and asked.commands and file.exists():  # others were ended before
-        before = json.loads(file.read_text())
-        result["counts"] = {**before["counts"], **result["counts"]}
-        result["failures"] = [
-            *(old for old in before["failures"] if old["part"] not in counted(tally)),
-            *result["failures"],
-        ]
-        result["peak_mb"] = max(before["peak_mb"], result["peak_mb"])
-    file.write_text(json.dumps(result, indent=1) + "\n")
-
-
-def counted(tally: Tally) -> set[str]:
-    """Name what a tally has cases of."""
-    return {outcome.part for outcome in tally.outcomes}
-
-
-def summarize(part: str, asked: argparse.Namespace, tally: Tally, tried: str) -> dict[str, object]:
-    """Count the outcomes of a part."""
-    counts: dict[str, Counter[str]] = {}
-    for outcome in tally.outcomes:
-        counts.setdefault(outcome.part, Counter())[outcome.kind] += 1
-    own = {
-        "videos": ("files",),
-        "settings": ("checkpoints", "recipes", "lists", "plans"),
-        "requests": ("requests",),
-        "kills": ("kills",),
-    }[part]
-    words = " ".join(f"--{name} {getattr(asked, name)}" for name in ("seed", *own))
-    return {
-        "command": f"PYTHONPATH=src:. python -m benchmarks.faults {words} --parts {part}",
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",
-        "torch": torch.__version__,
-        "seed": asked.seed,
-        "tried": tried,
-        "minutes": round((time.monotonic() - START) / 60, 1),
-        "peak_mb": round(tally.peak_mb),
-        "counts": {name: dict(found) for name, found in counts.items()},
-        "failures": [vars(outcome) for outcome in tally.failures[:SHOWN]],
-    }
+def find_commit() -> str:
+    """Name the commit that is tried; a run does not go on at another one."""
+    words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def main() -> None:
@@ -179,18 +215,16 @@ def main() -> None:
     for module in LAZY:
         importlib.import_module(module)
     print(f"seed {asked.seed}", flush=True)
-    failed = 0
-    for part in asked.parts:
-        tally = Tally([])
-        with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-            tried = PARTS[part](Bench(Path(folder)), asked, tally)
-        keep(part, asked, tally, tried)
-        failed += sum(outcome.kind in BAD for outcome in tally.outcomes)
-        for outcome in tally.failures[:20]:
-            print(
-                f"{outcome.part} | {outcome.case} | {outcome.kind} | {outcome.detail}", flush=True
-            )
-    write_page(RESULTS, PAGE)
+    parts = [Part(name, asked) for name in asked.parts]
+    try:
+        for part in parts:
+            part.run()
+    except OutOfTimeError:
+        print("out of time: run the same command again to go on", flush=True)
+        raise SystemExit(3) from None
+    finally:
+        write_page(RESULTS, PAGE)
+    failed = sum(len(add_up(part.result)["failures"]) for part in parts)
     print(f"{failed} failures")
     raise SystemExit(1 if failed else 0)
 

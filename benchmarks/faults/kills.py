@@ -11,8 +11,8 @@ import resource
 import shutil
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,8 @@ def make_commands(folder: Path, checkpoint: Path) -> list[Command]:
     read = {**DATA, "source": "videos", "root": str(videos), "cache_short_side": 32}
     recipe.write_text(yaml.safe_dump({**RECIPE, "data": read, "model": {"plan": "T0_0.5-S4_0.5"}}))
     brief = {**SCHEDULE, "epochs": 1, "ema": None}
-    made.write_text(yaml.safe_dump({**RECIPE, "schedule": brief}))
+    untaught = {"scorer": "paper"}  # to teach a scorer is what `teach` is ended in
+    made.write_text(yaml.safe_dump({**RECIPE, "schedule": brief, "model": untaught}))
     model = create_model("mvit_mini", num_classes=len(CLASS_NAMES), frames=8, size=32)
     about = {"recipe": recipe_from_dict(RECIPE).to_dict()}
     dense = save_model(model, folder / "dense", class_names=CLASS_NAMES, metadata=about)
@@ -92,10 +93,10 @@ def make_commands(folder: Path, checkpoint: Path) -> list[Command]:
         "evaluate": f"evaluate {dense} synthetic --workers 0 --output {{0}}/figures.json "
         "--predictions {0}/answers.csv --confusion {0}/confusion.png",
         "visualize": f"visualize sample --checkpoint {dense} --repeats 0 --out {{0}}/report.html",
-        "export": f"export {checkpoint} --out {{0}}/model.pt2 --format torch --repeats 0",
         "headroom": f"headroom {dense} synthetic --keep 2 --choices 4 --workers 0",
         "calibrate": f"calibrate --checkpoint {checkpoint} --target_gmacs 0.01 --repeats 0",
         "data-check": f"data check {videos} --workers 0",
+        "export": f"export {checkpoint} --out {{0}}/model.pt2 --format torch --repeats 0",
     }
     results: dict[str, Callable[[Path], object]] = {
         "train": partial(files_below, skips=("cache", "events.out", "train.log")),
@@ -155,7 +156,7 @@ def read_table(folder: Path) -> list[Any]:
 
 def run_exported(folder: Path) -> list[Any]:
     """Give the names of the files, and what the exported model answers."""
-    (path,) = folder.iterdir()
+    (path,) = (path for path in folder.iterdir() if path.name[0] != ".")
     answer = torch.export.load(path).module()(torch.zeros(1, 3, 4, 32, 32))
     return [path.name, *answer.flatten().tolist()]
 
@@ -183,6 +184,37 @@ def read_comparison(folder: Path) -> object:
     return json.dumps(without_times(rows)).replace(str(folder), "")
 
 
+@dataclass(frozen=True)
+class Untouched:
+    """What a run leaves that nobody ends.
+
+    Attributes:
+        result: of the command.
+        seconds: that it takes.
+        largest: bytes of its largest file.
+    """
+
+    result: object
+    seconds: float
+    largest: int
+
+
+@cache
+def run_untouched(command: Command, folder: Path) -> Untouched:
+    """Run a command to its end; a run before that fills the caches of the system."""
+    for name in ("first", "whole"):
+        place = folder / name
+        place.mkdir(parents=True)
+        ended = run_forked(command.words(place))
+        if ended.code not in (0, 1):
+            raise RuntimeError(f"{command.name} does not run at all: {ended.told}")
+    result = command.result(place)
+    if not is_same(command.result(place.with_name("first")), result):
+        raise RuntimeError(f"{command.name} gives another result each time")
+    sizes = [path.stat().st_size for path in place.rglob("*") if path.is_file()]
+    return Untouched(result, ended.seconds, max(sizes, default=1))
+
+
 @dataclass
 class Ends:
     """A command that is ended again and again, and what an untouched run of it leaves.
@@ -192,43 +224,25 @@ class Ends:
         folder: for all of it.
         how: one of `ENDS`, or "full disk".
         draw: of the moments.
+        untouched: what must come out.
         tally: takes an outcome for each end.
-        expected: result of the untouched run.
-        seconds: that it takes.
-        largest: bytes of its largest file.
     """
 
     command: Command
     folder: Path
     how: str
     draw: random.Random
-    tally: Tally
-    expected: object = None
-    seconds: float = 0.0
-    largest: int = 1
-
-    def run_untouched(self) -> None:
-        """Run the command to its end; a run before that fills the caches of the system."""
-        for name in ("first", "whole"):
-            place = self.folder / name
-            place.mkdir(parents=True)
-            ended = run_forked(self.command.words(place))
-            if ended.code not in (0, 1):
-                raise RuntimeError(f"{self.command.name} does not run at all: {ended.told}")
-        self.expected, self.seconds = self.command.result(place), ended.seconds
-        if not is_same(self.command.result(place.with_name("first")), self.expected):
-            raise RuntimeError(f"{self.command.name} gives another result each time")
-        sizes = [path.stat().st_size for path in place.rglob("*") if path.is_file()]
-        self.largest = max(sizes, default=1)
+    untouched: Untouched
+    tally: Tally = field(default_factory=lambda: Tally([]))
 
     def end_once(self, place: Path) -> str | None:
         """Begin or continue the command and end it; return how, or None if it was done before."""
         if self.how == "full disk":
-            room = int(self.largest ** self.draw.random())
+            room = int(self.untouched.largest ** self.draw.random())
             note = f"files of at most {room} bytes"
             ended = run_forked(self.command.words(place), prepare=partial(limit_files, room))
         else:
-            after = self.draw.uniform(0, self.seconds)
+            after = self.draw.uniform(0, self.untouched.seconds)
             note = f"after {after:.3f} s"
             ended = run_forked(self.command.words(place), after=after, by=ENDS[self.how])
         self.tally.peak_mb = max(self.tally.peak_mb, ended.peak_mb)
@@ -246,7 +260,7 @@ class Ends:
             notes.append(note)
         last = run_forked(self.command.words(place))
         self.tally.peak_mb = max(self.tally.peak_mb, last.peak_mb)
-        kind, detail = compare_results(self.command, place, self.expected, last)
+        kind, detail = compare_results(self.command, place, self.untouched.result, last)
         for note in notes:
             case = f"round {number}, {note}"
             self.tally.outcomes.append(Outcome(self.title, case, kind, detail))
@@ -259,17 +273,16 @@ class Ends:
         return f"{self.command.name}, {self.how}"
 
 
-def end_command(
-    command: Command, folder: Path, *, how: str, times: int, seed: int, tally: Tally
-) -> None:
+def end_command(command: Command, folder: Path, *, how: str, times: int, seed: int) -> Tally:
     """End a command `times` times at random, go on each time, and compare what it leaves."""
     draw = random.Random(f"{seed} {command.name} {how}")
-    ends = Ends(command, folder / command.name / how.replace(" ", "-"), how, draw, tally)
-    ends.run_untouched()
+    folder = folder / command.name
+    ends = Ends(command, folder, how, draw, run_untouched(command, folder))
     done = number = 0
     while done < times and number < 4 * times:
         done += ends.end_often(number, times=1 if how == "full disk" else times - done)
         number += 1
+    return ends.tally
 
 
 def limit_files(room: int) -> None:

@@ -1,10 +1,13 @@
 """`docs/reliability.md`, written from the results."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from benchmarks.faults.isolation import BAD, GOOD
+
+PARTS = ("videos", "settings", "requests", "kills")
 
 
 def write_page(results: Path, page: Path) -> None:
@@ -13,14 +16,30 @@ def write_page(results: Path, page: Path) -> None:
     before, rest = text.split("<!-- faults -->")
     _, after = rest.split("<!-- end -->")
     found = {}
-    for part in ("videos", "settings", "requests", "kills"):
+    for part in PARTS:
         file = results / f"faults_{part}.json"
         if file.exists():
-            found[part] = json.loads(file.read_text())
+            found[part] = add_up(json.loads(file.read_text()))
     tables = "\n\n".join(write_part(part, result) for part, result in found.items())
     page.write_text(
         f"{before}<!-- faults -->\n\n{write_total(found)}\n\n{tables}\n\n<!-- end -->{after}"
     )
+
+
+def add_up(result: dict[str, Any]) -> dict[str, Any]:
+    """Add up the pieces of a part."""
+    pieces = result["pieces"].values()
+    counts: dict[str, Counter[str]] = {}
+    for piece in pieces:
+        for name, row in piece["counts"].items():
+            counts.setdefault(name, Counter()).update(row)
+    return {
+        **result,
+        "minutes": round(sum(piece["seconds"] for piece in pieces) / 60),
+        "peak_mb": max((piece["peak_mb"] for piece in pieces), default=0),
+        "counts": counts,
+        "failures": [failure for piece in pieces for failure in piece["failures"]],
+    }
 
 
 def write_total(found: dict[str, dict[str, Any]]) -> str:
@@ -38,8 +57,9 @@ def write_part(part: str, result: dict[str, Any]) -> str:
     lines = [
         f"### {part.capitalize()}",
         "",
-        f"`{result['command']}` ({result['machine']}): "
-        f"{result['tried']}. The largest process took {result['peak_mb']:,} MB.",
+        f"`{result['command']}` at commit {result['commit']} ({result['machine']}, "
+        f"{result['minutes']} minutes): {result['tried']}. The largest process took "
+        f"{result['peak_mb']:,} MB.",
         "",
         f"| part | cases | {' | '.join(kinds)} |",
         "| --- |" + " ---: |" * (len(kinds) + 1),

@@ -156,7 +156,8 @@ def make_client() -> Any:
 
     from tests.web.tiny import ORIGIN, make_app
 
-    return TestClient(make_app(), base_url=ORIGIN, raise_server_exceptions=False)
+    client = TestClient(make_app(), base_url=ORIGIN, raise_server_exceptions=False)
+    return client.__enter__()  # one event loop for all requests, which ends with the process
 
 
 def video_cases(bench: Bench, numbers: range, *, seed: int) -> Iterator[Case]:

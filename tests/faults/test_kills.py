@@ -2,7 +2,6 @@
 
 import pytest
 
-from benchmarks.faults.isolation import Tally
 from benchmarks.faults.kills import end_command, make_commands
 from tests.faults.conftest import SEED
 
@@ -21,9 +20,9 @@ def commands(bench):
         ("classify", "killed"),
         ("classify", "Ctrl+C"),
         ("classify", "full disk"),
+        ("evaluate", "full disk"),
     ],
 )
 def test_an_ended_command_goes_on_and_loses_nothing(commands, tmp_path, holds, name, how):
-    tally = Tally([])
-    end_command(commands[name], tmp_path, how=how, times=2, seed=SEED, tally=tally)
+    tally = end_command(commands[name], tmp_path, how=how, times=2, seed=SEED)
     holds(tally, at_least=1)
