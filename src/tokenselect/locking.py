@@ -1,4 +1,4 @@
-"""One run per place: a lock that says who holds it, and that ends with its process."""
+"""One run per place, and files that are whole or not there."""
 
 import os
 import socket
@@ -38,6 +38,33 @@ def holding(place: Path) -> Iterator[None]:
         finally:
             owner.unlink(missing_ok=True)
             lock.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Give a file to write, which takes the name of `path` once it is whole.
+
+    An error names `path`, and leaves nothing behind; what was there before stays. Devices, such as
+    /dev/stdout, are written as they are.
+    """
+    is_device = os.path.exists(path) and not os.path.isfile(path)
+    target = Path(path) if is_device else Path(path).resolve()  # behind links
+    unfinished = target if is_device else target.with_name(f".{os.getpid()}.{target.name}")
+    try:
+        yield unfinished
+        if not is_device:
+            os.replace(unfinished, target)
+    except OSError as error:
+        raise OSError(f"{path} could not be written: {error.strerror or error}") from error
+    finally:
+        if not is_device:
+            unfinished.unlink(missing_ok=True)
+
+
+def write_whole(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file that is whole or not there."""
+    with writing(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
 
 
 def _note(owner: Path, who: str) -> None:

@@ -1,4 +1,7 @@
-"""How many threads torch takes: torch's default collapses where other programs hold the cores."""
+"""How many threads torch takes, and what worker processes share.
+
+Torch's default number of threads collapses where other programs hold the cores.
+"""
 
 import os
 import time
@@ -48,3 +51,13 @@ def quota() -> int:
         allowed, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return max(1, int(allowed) // int(period))
     return os.cpu_count() or 1
+
+
+def shared_zeros(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    """Give a tensor that worker processes share, also those that are started later."""
+    try:
+        return torch.zeros(shape, dtype=dtype).share_memory_()
+    except RuntimeError as error:
+        raise OSError(
+            f"/dev/shm, which worker processes share, has no room: {str(error).splitlines()[0]}"
+        ) from error

@@ -218,6 +218,18 @@ def test_a_host_with_spoiled_or_missing_weights_is_refused_by_name(tmp_path, cha
         load_model(tmp_path)
 
 
+def test_selectors_beside_spoiled_weights_are_refused_by_name(tmp_path):
+    case = BY_NAME["videomae"]
+    file = save_model(inserted(case), tmp_path)
+    tensors = load_file(file)
+    spoil(tensors)
+    save_file(tensors, file, metadata={"format": "pt"})
+    model = case.build()
+    with pytest.raises(ValueError, match=f"{tmp_path} .*holds NaN"):
+        load_selectors(model, tmp_path)
+    assert not hasattr(model, "token_selectors")
+
+
 def test_a_truncated_file_of_a_host_is_refused_by_name(tmp_path):
     file = save_model(inserted(BY_NAME["videomae"]), tmp_path)
     file.write_bytes(file.read_bytes()[:-9])

@@ -16,9 +16,9 @@ from tokenselect.cli.classify import list_files
 from tokenselect.cli.main import main
 from tokenselect.comparison.planning import Comparison, Line, plan_trials, refuse_other_videos
 from tokenselect.data import TableLayout, VideoError, open_video, read_annotations, write_video
-from tokenselect.data.synthetic import CLASS_NAMES
+from tokenselect.data.synthetic import CLASS_NAMES, SyntheticActions
 from tokenselect.inference.rows import Row, begin_journal, classify_videos
-from tokenselect.locking import holding
+from tokenselect.locking import holding, write_whole, writing
 from tokenselect.models import create_model
 from tokenselect.training.recipe import recipe_from_dict
 from tokenselect.training.run import train
@@ -44,6 +44,33 @@ def test_a_place_on_a_full_disk_is_named_and_left_free(tmp_path, monkeypatch):
     with told, holding(tmp_path / "run"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_is_named_and_the_old_one_stays(tmp_path):
+    path = tmp_path / "figures.json"
+    write_whole(path, "old")
+    told = pytest.raises(OSError, match=r"figures\.json could not be written: No space")
+    with told, writing(path) as unfinished:
+        unfinished.write_text("half of")
+        raise OSError(28, "No space left on device")
+    assert [path.read_text(), *tmp_path.iterdir()] == ["old", path]
+
+
+def test_a_file_is_written_behind_its_link_and_to_a_device(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_whole(tmp_path / "link", "text")
+    write_whole("/dev/null", "text")
+    assert (tmp_path / "file").read_text() == "text" and (tmp_path / "link").is_symlink()
+    assert not os.path.isfile("/dev/null")
+
+
+def test_shared_memory_without_room_is_named(monkeypatch):
+    def fill_up(tensor):
+        raise RuntimeError("unable to resize file </torch_1> to the right size: No space left")
+
+    monkeypatch.setattr(torch.Tensor, "share_memory_", fill_up)
+    with pytest.raises(OSError, match=r"/dev/shm, .*, has no room: unable to resize"):
+        SyntheticActions(4)
 
 
 def test_weights_of_other_classes_lend_no_classifier(tmp_path):

@@ -6,7 +6,6 @@ of `Trainer` hold it. Models of other libraries are written by `save_model`, as 
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +19,7 @@ from tokenselect.adapters.huggingface import is_pretrained
 from tokenselect.checkpoints.model import Plan, fill_selectors, read_settings
 from tokenselect.extras import require
 from tokenselect.insertion import insert_selectors, selectors_of
+from tokenselect.locking import writing
 from tokenselect.plan import CHILD, SELECTORS
 from tokenselect.weights import find_checkpoint, load_weights, read_metadata
 from tokenselect.weights.files import WEIGHTS, blaming_source
@@ -61,8 +61,9 @@ def load_selectors(
         saved = selection.pop("plan")
         if method is not None:
             selection["method"] = method
-        trained = {n: t for n, t in read_tensors(files).items() if n.startswith(SELECTORS)}
-        check_finite(trained, str(source))
+        state = read_tensors(files)
+        check_finite(state, str(source))
+        trained = {n: t for n, t in state.items() if n.startswith(SELECTORS)}
         insert_selectors(model, saved if plan is None else plan, adapter=adapter, **selection)
         if selectors_of(model) is not None:
             fill_selectors(model, trained)
@@ -123,14 +124,12 @@ def write_tensors(model: nn.Module, path: Path, metadata: Mapping[str, Any]) -> 
     file = path if path.suffix == ".safetensors" else path / WEIGHTS
     file.parent.mkdir(parents=True, exist_ok=True)
     text = {name: json.dumps(value) for name, value in metadata.items()}
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
     tensors = {n: value.detach().cpu().contiguous() for n, value in model.state_dict().items()}
-    try:
-        save_file(tensors, unfinished, metadata=text)
-        os.replace(unfinished, file)
-    except (OSError, SafetensorError) as error:
-        unfinished.unlink(missing_ok=True)
-        raise OSError(f"{file} could not be written: {error}") from error
+    with writing(file) as unfinished:
+        try:
+            save_file(tensors, unfinished, metadata=text)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
     return file
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from tokenselect.checkpoints.files import save_model
 from tokenselect.checkpoints.model import describe_model, info_of, plan_of, with_plan
+from tokenselect.locking import write_whole
 from tokenselect.measure.cost import count_macs
 from tokenselect.weights import read_metadata
 
@@ -61,8 +62,8 @@ def save_pretrained(
     kept = read_metadata(save_model(model, folder, class_names=class_names, metadata=metadata))
     config = {"model": kept["model"], "id2label": dict(enumerate(kept["class_names"]))}
     config["label2id"] = {name: number for number, name in config["id2label"].items()}
-    (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False))
-    (folder / "README.md").write_text(write_card(model, kept, repo=repo))
+    write_whole(folder / "config.json", json.dumps(config, indent=2, ensure_ascii=False))
+    write_whole(folder / "README.md", write_card(model, kept, repo=repo))
     return folder
 
 

@@ -21,6 +21,7 @@ from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.inference.bulk import answer_batches, read_and_answer, read_batches
 from tokenselect.inference.predict import lean_rule
 from tokenselect.insertion import selectors_of
+from tokenselect.locking import write_whole, writing
 from tokenselect.measure.accuracy import AccuracyCounter, Runner
 from tokenselect.measure.cost import count_macs
 from tokenselect.measure.recall import measure_recall
@@ -69,11 +70,13 @@ def evaluate(
     results = {"checkpoint": checkpoint, "dataset": dataset, **results}
     print_results(results)
     if output is not None:
-        Path(output).write_text(json.dumps(results, indent=2) + "\n")
+        write_whole(output, json.dumps(results, indent=2) + "\n")
     if predictions is not None:
-        write_predictions(Path(predictions), clips, scores, labels)
+        with writing(predictions) as unfinished:
+            write_predictions(unfinished, clips, scores, labels)
     if confusion is not None:
-        draw_confusion(results["confusion"], list(results["per_class"])).save(confusion)
+        with writing(confusion) as unfinished:
+            draw_confusion(results["confusion"], list(results["per_class"])).save(unfinished)
     if written := [file for file in (output, predictions, confusion) if file]:
         Console(soft_wrap=True).print("written: " + ", ".join(written), highlight=False)
 

@@ -15,6 +15,7 @@ from tokenselect.data import Sample, SampleList, VideoError, open_video, read_an
 from tokenselect.data.annotations import SPLIT_WORDS, find_column, first_row, guess_layout
 from tokenselect.data.frame_source import escape_unprintable
 from tokenselect.data.split import PART_WORDS, UNDIVIDED, find_parts, propose_split
+from tokenselect.locking import write_whole, writing
 
 LOOKED_AT = 20  # videos that are opened to see how long they are
 LONG = 10.0  # seconds; of a longer video a clip shows a stretch, not the whole
@@ -58,10 +59,11 @@ def init(dataset: str, out: str | None = None, epochs: int = 30, force: bool = F
         if file.exists() and not force:
             raise FileExistsError(f"{file} already exists: give --force, or another --out")
     if lists is not None:
-        write_split(proposal, lists)
+        with writing(lists) as unfinished:
+            write_split(proposal, unfinished)
     with telling("opening some videos"):
         text = write_text(proposal, path, lists, epochs=epochs)
-    path.write_text(text, encoding="utf-8")
+    write_whole(path, text)
     print(f"wrote {path}" + (f" and {lists}, the list of the split" if lists else ""))
     print("\n".join(line[2:] for line in text.split("\n#\n# This")[0].split("\n")))
 

@@ -15,6 +15,7 @@ from tokenselect.cli.options import ModelOptions
 from tokenselect.cli.terminal import check_folder, print_notes, telling
 from tokenselect.data.sources import find_videos
 from tokenselect.inference.explain import explain_video
+from tokenselect.locking import writing
 from tokenselect.plan import SelectionPlan, Site
 from tokenselect.visualization.explanation import Explanation
 from tokenselect.visualization.pictures import draw_film_strip, write_overlay
@@ -98,4 +99,5 @@ def write(path: Path, explanation: Explanation, *, width: int | None) -> None:
     if path.suffix.lower() in (".mp4", ".gif"):
         return write_overlay(path, explanation, plans, width=width or 480)
     strips = [draw_film_strip(explanation, plan, thumb_width=width or 150) for plan in plans]
-    Image.fromarray(np.vstack([np.asarray(strip) for strip in strips])).save(path)
+    with writing(path) as unfinished:
+        Image.fromarray(np.vstack([np.asarray(strip) for strip in strips])).save(unfinished)

@@ -11,6 +11,7 @@ import torch
 
 from tokenselect.comparison import planning, table
 from tokenselect.comparison.trials import Trial, prepare_test, run_trials, write_json
+from tokenselect.locking import write_whole, writing
 from tokenselect.measure.cost import be_silent, measure_latency
 from tokenselect.training.distributed import choose_device
 
@@ -59,12 +60,14 @@ def run_comparison(
     values, text, figure, page = files
     plain = {"recipe": recipe.to_dict(), "rows": [row.to_dict() for row in rows]}
     write_json(values, {**told, **plain})
-    text.write_text(table.write_markdown(rows, **told))
+    write_whole(text, table.write_markdown(rows, **told))
     if importlib.util.find_spec("matplotlib") is None:
         files.remove(figure)
     else:
-        table.draw_figure(rows, figure, title=title)
-    page.write_text(table.write_html(rows, **told, figure=figure if figure in files else None))
+        with writing(figure) as unfinished:
+            table.draw_figure(rows, unfinished, title=title)
+    shown = figure if figure in files else None
+    write_whole(page, table.write_html(rows, **told, figure=shown))
     return ComparisonResult(rows, warnings, files)
 
 

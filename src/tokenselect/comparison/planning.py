@@ -17,6 +17,7 @@ from torch import nn
 from tokenselect.comparison.trials import Trial
 from tokenselect.data.labels import shorten
 from tokenselect.data.synthetic import CLASS_NAMES, SPLITS, SyntheticActions
+from tokenselect.locking import write_whole
 from tokenselect.measure.cost import count_macs
 from tokenselect.models import create_model
 from tokenselect.plan import SelectionPlan
@@ -141,7 +142,7 @@ def refuse_other_videos(data: DataRecipe, folder: Path) -> None:
             "folder with --out, or delete this one"
         )
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(now)
+    write_whole(file, now)
 
 
 def digest(values: object) -> str:

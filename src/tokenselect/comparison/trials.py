@@ -27,6 +27,7 @@ from tokenselect.comparison.oracle import GUIDED, guide_clips, guide_model
 from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.inference.memory import keep_freed_memory
 from tokenselect.insertion import selectors_of
+from tokenselect.locking import write_whole
 from tokenselect.measure.accuracy import count_answers
 from tokenselect.measure.cost import be_silent, count_macs
 from tokenselect.measure.recall import measure_recall
@@ -147,9 +148,7 @@ def write_json(path: str | Path, values: object) -> None:
     """Write a file whole or not at all."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text(json.dumps(values, indent=1) + "\n")
-    os.replace(unfinished, path)
+    write_whole(path, json.dumps(values, indent=1) + "\n")
 
 
 def run_trials(

@@ -22,6 +22,7 @@ from torch import Tensor
 from tokenselect.data.frame_source import CHUNK_PIXELS, FrameSource, PathOrStr, VideoError
 from tokenselect.data.transforms import resize
 from tokenselect.data.video import open_video
+from tokenselect.threads import shared_zeros
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class ClipCache:
         self.folder, self.short_side, self.max_bytes = Path(folder), short_side, max_bytes
         self._free_bytes = 0  # that this object may write before it counts the folder again
         # Shared with the workers of a data loader, so that one of them warns for all.
-        self._warned = torch.zeros(3, dtype=torch.bool).share_memory_()
+        self._warned = shared_zeros(3, dtype=torch.bool)
 
     def open(self, path: str) -> FrameSource:
         """Open the cached frames of a video, making them first if need be."""

@@ -19,6 +19,7 @@ from tokenselect.data.frame_source import FrameSource, VideoError
 from tokenselect.data.labels import Sample
 from tokenselect.data.transforms import draw_integer, seeded_generator
 from tokenselect.data.video import open_video
+from tokenselect.threads import shared_zeros
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +74,8 @@ class VideoDataset(Dataset[Example]):
         self.seed, self.is_training, self.repeats = seed, is_training, repeats
         self.open_source = open_source
         # Shared with the worker processes, also those that outlive an epoch.
-        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
-        self._failures = torch.zeros(len(self.samples), dtype=torch.int32).share_memory_()
+        self._epoch = shared_zeros(dtype=torch.int64)
+        self._failures = shared_zeros(len(self.samples), dtype=torch.int32)
 
     def set_epoch(self, epoch: int) -> None:
         """Make the draws those of `epoch`; call it before iterating."""

@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from tokenselect.threads import shared_zeros
+
 Floats = NDArray[np.float32]
 
 CLUTTER = 6  # still blocks in the background
@@ -160,7 +162,7 @@ class SyntheticActions(Dataset[tuple[Tensor, int]]):
         self.num_clips, self.frames, self.movers = num_clips, frames, movers
         self.key = (seed, SPLITS.index(split))
         self.is_training = is_training
-        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # with the workers
+        self._epoch = shared_zeros(dtype=torch.int64)  # with the workers
 
     def set_epoch(self, epoch: int) -> None:
         """Make the clips those of `epoch`, in training; call it before iterating."""

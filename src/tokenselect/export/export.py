@@ -179,7 +179,10 @@ def export_model(
     try:
         tell(f"writing {path.name}")
         known = describe_export(model) if metadata is None else metadata
-        chosen.write(program, unfinished / path.name, metadata=known)
+        try:
+            chosen.write(program, unfinished / path.name, metadata=known)
+        except OSError as error:
+            raise OSError(f"{path} could not be written: {error.strerror or error}") from error
         tell("comparing its logits with the model's")
         exported = chosen(unfinished / path.name)
         difference = compare_logits(

@@ -184,7 +184,10 @@ class ProgramModel(ExportedModel):
     @staticmethod
     def write(program: ExportedProgram, path: Path, *, metadata: Mapping[str, Any]) -> None:
         """Save a program with its metadata."""
-        torch.export.save(program, path, extra_files={METADATA: json.dumps(dict(metadata))})
+        try:
+            torch.export.save(program, path, extra_files={METADATA: json.dumps(dict(metadata))})
+        except RuntimeError as error:  # that is how torch tells of a full disk
+            raise OSError(str(error).splitlines()[0]) from error
 
     def __init__(self, path: str | Path) -> None:
         files = {METADATA: ""}
@@ -276,7 +279,10 @@ class OpenVinoModel(ExportedModel):
         openvino: Any = require("openvino", extra="openvino", purpose="OpenVINO export")
         converted = openvino.convert_model(source)
         converted.set_rt_info(json.dumps(dict(metadata)), RUNTIME_INFO)
-        openvino.save_model(converted, path, compress_to_fp16=False)
+        try:
+            openvino.save_model(converted, path, compress_to_fp16=False)
+        except RuntimeError as error:  # that is how OpenVINO tells of a full disk
+            raise OSError(str(error).splitlines()[0]) from error
 
     @staticmethod
     def files(path: Path) -> list[Path]:

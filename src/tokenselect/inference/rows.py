@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenselect.extras import require
-from tokenselect.locking import holding
+from tokenselect.locking import holding, write_whole, writing
 
 SUFFIXES = (".parquet", ".csv", ".jsonl")
 LISTS = ("labels", "probabilities", "timeline")
@@ -133,6 +133,8 @@ def naming(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if str(path) in str(error):
+            raise
         raise OSError(f"{path} could not {what}: {error.strerror or error}") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} could not {what}: {error!r}; repair or delete it") from error
@@ -161,25 +163,20 @@ def settings_file(path: Path) -> Path:
 
 def write_rows(path: Path, rows: Sequence[Row], *, settings: Mapping[str, Any]) -> None:
     """Write rows and what made them, whole or not at all."""
-    unfinished = path.with_name(f".{os.getpid()}.{path.name}")
     values = [row.to_dict() for row in rows]
-    try:
-        with naming(path, "be written"):
-            if path.suffix == ".parquet":
-                pyarrow, parquet = _pyarrow()
-                schema = _schema(pyarrow).with_metadata({"tokenselect": json.dumps(dict(settings))})
-                parquet.write_table(pyarrow.Table.from_pylist(values, schema=schema), unfinished)
+    if path.suffix != ".parquet":
+        write_whole(settings_file(path), json.dumps(dict(settings), indent=2) + "\n")
+    with naming(path, "be written"), writing(path) as unfinished:
+        if path.suffix == ".parquet":
+            pyarrow, parquet = _pyarrow()
+            schema = _schema(pyarrow).with_metadata({"tokenselect": json.dumps(dict(settings))})
+            parquet.write_table(pyarrow.Table.from_pylist(values, schema=schema), unfinished)
+            return
+        with unfinished.open("w", encoding="utf-8", newline="") as file:
+            if path.suffix == ".csv":
+                _write_csv(file, values)
             else:
-                unfinished.write_text(json.dumps(dict(settings), indent=2) + "\n")
-                os.replace(unfinished, settings_file(path))
-                with unfinished.open("w", encoding="utf-8", newline="") as file:
-                    if path.suffix == ".csv":
-                        _write_csv(file, values)
-                    else:
-                        file.writelines(json.dumps(v, ensure_ascii=False) + "\n" for v in values)
-            os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+                file.writelines(json.dumps(v, ensure_ascii=False) + "\n" for v in values)
 
 
 def read_rows(path: Path, settings: Mapping[str, Any]) -> list[Row]:

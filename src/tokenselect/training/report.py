@@ -11,6 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from tokenselect.locking import write_whole
+
 METRICS, LOG = "metrics.jsonl", "train.log"
 PAUSE = 30.0  # seconds between two lines of the log within an epoch
 ENOUGH = 3  # steps that tell how long an epoch takes
@@ -143,7 +145,7 @@ def keep_until(path: Path, step: int, epoch: int) -> None:
     if not path.exists():
         return
     lines = [line for line in path.read_text().splitlines() if is_before(line, step, epoch)]
-    path.write_text("".join(f"{line}\n" for line in lines))
+    write_whole(path, "".join(f"{line}\n" for line in lines))
 
 
 def is_before(line: str, step: int, epoch: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tokenselect.locking import holding
+from tokenselect.locking import holding, write_whole
 from tokenselect.threads import set_threads
 from tokenselect.training.build import RunChanges, build_trainer, lr_schedule
 from tokenselect.training.checkpoint import Checkpoint, find_newest, list_checkpoints
@@ -62,7 +62,7 @@ def train(
         if processes.is_main:  # with all overrides
             folder.mkdir(parents=True, exist_ok=True)
             text = yaml.safe_dump(recipe.to_dict(), sort_keys=False)
-            (folder / "recipe.yaml").write_text(text, encoding="utf-8")
+            write_whole(folder / "recipe.yaml", text)
         try:
             return trainer.run()
         except KeyboardInterrupt:

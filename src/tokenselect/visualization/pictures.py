@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tokenselect.data import write_video
 from tokenselect.data.transforms import resize
+from tokenselect.locking import writing
 from tokenselect.visualization.explanation import ClipStory, Explanation, PlanStory, SiteStory
 from tokenselect.visualization.tracing import KeptPixels
 
@@ -273,8 +274,10 @@ def write_overlay(
     frames = torch.cat([draw_overlay(explanation, plan, width=width) for plan in plans], dim=3)
     rate = explanation.clip.rate
     if Path(path).suffix.lower() != ".gif":
-        write_video(path, frames, fps=rate, options={"crf": "18"})
+        with writing(path) as unfinished:
+            write_video(unfinished, frames, fps=rate, options={"crf": "18"})
         return
-    pictures = [Image.fromarray(frame) for frame in frames.permute(0, 2, 3, 1).numpy()]
+    first, *others = [Image.fromarray(frame) for frame in frames.permute(0, 2, 3, 1).numpy()]
     duration = max(20, round(1000 / rate))
-    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=duration, loop=0)
+    with writing(path) as unfinished:
+        first.save(unfinished, save_all=True, append_images=others, duration=duration, loop=0)

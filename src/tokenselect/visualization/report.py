@@ -7,7 +7,6 @@ import json
 import os
 from dataclasses import asdict
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from tokenselect.data.transforms import resize
+from tokenselect.locking import write_whole
 from tokenselect.visualization.explanation import ClipStory, Explanation, PlanStory, SiteStory
 from tokenselect.visualization.pictures import heat_colours, stretch
 from tokenselect.visualization.tracing import KeptPixels
@@ -140,7 +140,7 @@ def write_report(
 ) -> None:
     """Write the report of an explanation; it opens with plan `start`, or with the last."""
     page = build_page(story_of(explanation, start=start))
-    Path(path).write_text(page, encoding="utf-8")
+    write_whole(path, page)
 
 
 def read_asset(name: str) -> str:
