@@ -28,6 +28,7 @@ PAPER = {  # Table 7: GFLOPs and videos a second on a GPU
     "T0_0.8-S4_0.9": (47.2, 112.9),
     "T0_0.6-S4_0.9": (38.1, 129.7),
 }
+TRAINED = (("mvit_mini", 16), ("mvit_b16", 1), ("video_swin_mini", 8), ("video_swin_mini", 16))
 WINDOWS = ((16, True), (13, True), (10, True), (8, True), (13, False), (10, False))
 
 
@@ -148,7 +149,7 @@ def measure_windows(repeats: int, device: torch.device) -> list[Row]:
 def measure_training(repeats: int, device: torch.device) -> list[Row]:
     """Compare a training step (forward, backward, optimizer) of a selected and a dense model."""
     rows = []
-    for name, batch in (("mvit_mini", 16), ("mvit_b16", 1), ("video_swin_mini", 8)):
+    for name, batch in TRAINED:
         steps = {}
         for plan in ("dense", "T0_0.6"):
             model = create_model(name, plan=plan).train().to(device)
