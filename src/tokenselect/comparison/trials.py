@@ -206,10 +206,8 @@ class TrialProcesses:
     """Starts processes and ends those that still run."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.running: set[subprocess.Popen[bytes]] = set()
-        self.lock = threading.Lock()
-        self.is_stopped = False
+        self.folder, self.lock, self.is_stopped = folder, threading.Lock(), False
+        self.started: list[subprocess.Popen[bytes]] = []
 
     def run(self, trial: Trial) -> str | None:
         """Run a trial in a process of its own; return the end of its log if it fails."""
@@ -227,10 +225,8 @@ class TrialProcesses:
                 process = subprocess.Popen(
                     command, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
                 )
-                self.running.add(process)
+                self.started.append(process)
             code = process.wait()
-        with self.lock:
-            self.running.discard(process)
         if code == 0 and trial.is_done:
             return None
         last = [line for line in log.read_text().splitlines() if line.strip()][-1:]
@@ -240,7 +236,7 @@ class TrialProcesses:
         """End what still runs; a later start goes on from its last checkpoint."""
         with self.lock:
             self.is_stopped = True
-            for process in self.running:
+            for process in self.started:
                 process.terminate()
 
 

@@ -36,8 +36,7 @@ class ClipStory:
     @property
     def whole(self) -> KeptPixels:
         """What a dense model keeps: all it sees."""
-        sides = zip(self.video, self.stride, strict=True)
-        grid = [-(-side // step) for side, step in sides]
+        grid = [-(-side // step) for side, step in zip(self.video, self.stride, strict=True)]
         return to_pixels(torch.ones(grid, dtype=torch.bool), stride=self.stride, video=self.video)
 
 

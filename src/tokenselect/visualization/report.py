@@ -25,8 +25,11 @@ LISTED = 5
 
 def story_of(explanation: Explanation, *, start: str | None = None) -> dict[str, Any]:
     """Give all that the page shows; it opens with plan `start`, or with the last."""
-    clip = explanation.clip
-    plans = [plan.plan for plan in explanation.plans]
+    clip, plans = explanation.clip, [plan.plan for plan in explanation.plans]
+    (height, width), frames = clip.view.source, clip.frames
+    if width > FRAME_WIDTH:
+        frames = resize(frames, (max(1, round(height * FRAME_WIDTH / width)), FRAME_WIDTH))
+    pictures = map(Image.fromarray, frames.permute(0, 2, 3, 1).contiguous().numpy())
     return {
         "start": len(plans) - 1 if start is None else plans.index(start),
         "model": explanation.model,
@@ -35,13 +38,13 @@ def story_of(explanation: Explanation, *, start: str | None = None) -> dict[str,
             "name": clip.name,
             "input": list(clip.video),
             "stride": list(clip.stride),
-            "width": clip.view.source[1],
-            "height": clip.view.source[0],
+            "width": width,
+            "height": height,
             "rate": round(clip.rate, 3),
             "numbers": clip.numbers,
             "times": [round(time, 3) for time in clip.times],
             "view": shares(clip, torch.tensor([0, 0, *reversed(clip.view.size)])),
-            "frames": encode_frames(clip),
+            "frames": [_encode(picture, "JPEG", quality=82) for picture in pictures],
         },
         "plans": [_plan(explanation, plan) for plan in explanation.plans],
     }
@@ -95,15 +98,6 @@ def shares(clip: ClipStory, box: Tensor) -> list[float]:
     height, width = clip.view.source
     sides = torch.tensor([width, height, width, height], dtype=torch.float64)
     return [round(value, 5) for value in (clip.view.to_source(box) / sides).tolist()]
-
-
-def encode_frames(clip: ClipStory) -> list[str]:
-    """Turn the frames into data addresses, no wider than the page shows them."""
-    (height, width), frames = clip.view.source, clip.frames
-    if width > FRAME_WIDTH:
-        frames = resize(frames, (max(1, round(height * FRAME_WIDTH / width)), FRAME_WIDTH))
-    pictures = map(Image.fromarray, frames.permute(0, 2, 3, 1).contiguous().numpy())
-    return [_encode(picture, "JPEG", quality=82) for picture in pictures]
 
 
 def encode_sprite(colours: Tensor, is_shown: Tensor) -> str:

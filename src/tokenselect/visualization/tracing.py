@@ -95,11 +95,11 @@ class Trace:
         """Follow a block that divides the grid by a stride, rounding up."""
         if max(stride) == 1:
             return self
-        pooled = tuple(-(-side // step) for side, step in zip(self.thw, stride, strict=True))
-        sides = zip(self.thw, stride, strict=True)
+        sides = list(zip(self.thw, stride, strict=True))
+        frames, rows, columns = (-(-side // step) for side, step in sides)  # pooled
         t, h, w = (torch.arange(side) // step for side, step in sides)
-        fate = (t[:, None, None] * pooled[1] + h[:, None]) * pooled[2] + w  # (t, h, w)
-        return self._follow(fate.flatten(), (pooled[0], pooled[1], pooled[2]))
+        fate = (t[:, None, None] * rows + h[:, None]) * columns + w  # (t, h, w)
+        return self._follow(fate.flatten(), (frames, rows, columns))
 
     def select(self, selection: Selection, clip: int = 0) -> Trace:
         """Follow a site: what one clip of the batch lost there belongs to no token any more."""

@@ -28,7 +28,6 @@ class QueueFull(RuntimeError):
     """Too many jobs wait already, or too many uploads are under way."""
 
 
-MEGABYTE = 2**20
 MAX_JSON = 2**16  # bytes of a body that is no upload; the longest job has a tenth of that
 MAX_BODY = {"/api/videos": None, "/api/live": 2**22}  # of bodies that are pictures
 
@@ -57,7 +56,7 @@ class Limits:
     @property
     def max_bytes(self) -> int:
         """The size limit in bytes."""
-        return int(self.max_mb * MEGABYTE)
+        return int(self.max_mb * 2**20)
 
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
