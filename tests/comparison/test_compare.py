@@ -9,16 +9,16 @@ from torch.utils.data import DataLoader, default_collate
 from tests.comparison.tiny import tiny_comparison, tiny_recipe
 from tokenselect.cli.main import main
 from tokenselect.comparison import trials as trials_module
-from tokenselect.comparison.compare import run_comparison
-from tokenselect.comparison.oracle import guide_clips, guide_model
-from tokenselect.comparison.planning import Line, cross, parse_variants, plan_trials, read_lines
-from tokenselect.comparison.table import (
+from tokenselect.comparison.compare import (
     ComparisonRow,
     find_noise,
     find_warnings,
+    run_comparison,
     with_rivals,
     write_markdown,
 )
+from tokenselect.comparison.oracle import guide_clips, guide_model
+from tokenselect.comparison.planning import Line, cross, parse_variants, plan_trials, read_lines
 from tokenselect.comparison.trials import SKIPPED, measure_model
 from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.measure.accuracy import count_answers

@@ -12,9 +12,8 @@ from typing import Any
 from rich.console import Console
 
 from tokenselect.cli.terminal import counting, make_table
-from tokenselect.comparison.compare import ComparisonResult, run_comparison
+from tokenselect.comparison import compare as comparison
 from tokenselect.comparison.planning import Comparison, change, cross, parse_variants, read_lines
-from tokenselect.comparison.table import column_names, describe_tested, row_texts
 from tokenselect.comparison.trials import Trial
 from tokenselect.training import sections
 from tokenselect.training.data import PARTS
@@ -81,7 +80,7 @@ def compare(
     name = "synthetic actions" if tuning.data.source == "synthetic" else Path(dataset).stem
     title = f"{tuning.model.name} on {name}"
     with counting("cells") as advance:
-        found = run_comparison(
+        found = comparison.run_comparison(
             wanted,
             title=title,
             command=shlex.join(["tokenselect", *sys.argv[1:]]),
@@ -100,7 +99,7 @@ def choose_recipe(
     is_recipe, is_folder = Path(dataset).suffix in (".yaml", ".yml"), Path(dataset).is_dir()
     if is_recipe and path is not None:
         raise ValueError(f"dataset {dataset} is a recipe already: leave --recipe out")
-    if not (dataset == "synthetic" or is_folder or Path(dataset).exists()):
+    if dataset != "synthetic" and not Path(dataset).exists():
         raise ValueError(
             f"dataset must be 'synthetic', a recipe (YAML) or a folder of videos, got {dataset!r}"
         )
@@ -165,19 +164,19 @@ def tell_trial(trial: Trial, error: str | None, *, advance: Callable[..., None])
         print(f"done: {trial.title}", file=sys.stderr, flush=True)
 
 
-def show_comparison(found: ComparisonResult, *, title: str) -> None:
+def show_comparison(found: comparison.ComparisonResult, *, title: str) -> None:
     """Print the table, the warnings and where everything is."""
     console = Console(width=None if sys.stdout.isatty() else 140)  # a file has room
-    columns = column_names(found.rows)
+    columns = comparison.column_names(found.rows)
     table = make_table(*columns, title=title, texts=2)
     before = None
     for row in found.rows:
         if before not in (None, row.plan):
             table.add_section()
-        table.add_row(*row_texts(row, columns))
+        table.add_row(*comparison.row_texts(row, columns))
         before = row.plan
     console.print(table)
-    console.print(describe_tested(found.rows), highlight=False)
+    console.print(comparison.describe_tested(found.rows), highlight=False)
     refused = [f"{row.plan} {row.name}: {row.refusal}" for row in found.rows if row.refusal]
     for warning in [*refused, *found.warnings]:
         console.print(f"warning: {warning}", style="yellow", markup=False, highlight=False)

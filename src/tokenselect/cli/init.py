@@ -85,11 +85,11 @@ def look_at(dataset: Path) -> SplitProposal:
     if "train" not in parts:
         raise ValueError(f"{found[first]} lists {', '.join(parts)}, but no videos to train on")
     names = parts["train"].class_names
-    for part in found:
-        if part != first:
-            base = None if found[part].is_dir() else root
-            parts[part] = read_annotations(found[part], root=base, class_names=names)
-    if not any(sample.label is not None for sample in parts["train"].samples):
+    for part in [part for part in found if part != first]:
+        base = None if found[part].is_dir() else root
+        parts[part] = read_annotations(found[part], root=base, class_names=names)
+    labelled = [sample for sample in parts["train"].samples if sample.label is not None]
+    if not labelled:
         raise ValueError(
             f"{dataset} holds no labelled videos: put each class into its own folder, or list them "
             "in a file with the columns path,label"
@@ -103,7 +103,6 @@ def look_at(dataset: Path) -> SplitProposal:
     missing = [part for part in PART_WORDS if part not in parts]
     if not missing:
         return SplitProposal(root, parts, found if first == "train" else {})
-    labelled = [sample for sample in parts["train"].samples if sample.label is not None]
     chosen, divided_by = propose_split(labelled, parts=missing)
     for part in ("train", *missing):
         own = [s for s, other in zip(labelled, chosen, strict=True) if other == part]

@@ -169,12 +169,10 @@ class Comparison:
 
     folder: Path  # takes runs, results, tables
     recipe: Recipe  # of the fine-tuning; its plan, method and seed are those of each cell
-    # recipe of the dense model, or a checkpoint; "{seed}" in it stands for the seed
-    dense: Recipe | str
+    dense: Recipe | str  # of the dense model, or a checkpoint; "{seed}" in it stands for the seed
     lines: Sequence[Line]  # what is compared
     seeds: Sequence[int]  # of every line
-    # fine-tune every line for equally long; else test the dense weights as they are
-    is_trained: bool = True
+    is_trained: bool = True  # fine-tune every line for equally long; else test the dense weights
     shares_dense: bool = False  # train one dense model, with the first seed, for all seeds
     tunes_dense: bool = True  # fine-tune the dense model, too, as a line of its own
     views: str = "1x1"  # clips x crops of a test

@@ -49,14 +49,12 @@ class Trial:
     key: str  # follows from all that the result depends on
     title: str  # for people
     recipe: dict[str, Any]  # plain values of the run, its folder named by the key
-    # plan of a test to the file of its result
-    results: dict[str, str] = field(default_factory=dict)
+    results: dict[str, str] = field(default_factory=dict)  # plan of a test to its result's file
     is_trained: bool = True  # else the starting weights are tested
     is_oracle: bool = False  # the selection is told the truth
     needs: str | None = None  # key of the trial whose weights this one starts from
     views: str = "1x1"  # clips x crops of a test
-    # why the method cannot be at a site of the plan; such a trial is not run
-    refusal: str | None = None
+    refusal: str | None = None  # why a site cannot have the method; such a trial is not run
 
     @property
     def is_done(self) -> bool:

@@ -176,15 +176,15 @@ async def upload(request: Request, here: Here, name: str = "video") -> schemas.V
     size = request.headers.get("content-length", "")
     announced = int(size) if size.isdecimal() else None
     upload = await here.store.receive(request.stream(), name=name, size=announced)
-    height, width = upload.source.size
+    source = upload.source
     return schemas.VideoEntry(
         video=upload.id,
         name=upload.name,
-        seconds=round(upload.seconds, 3),
-        frames=upload.source.num_frames,
-        fps=round(upload.source.fps, 3),
-        width=width,
-        height=height,
+        seconds=round(float(source.times[-1]) + 1 / source.fps, 3),
+        frames=source.num_frames,
+        fps=round(source.fps, 3),
+        width=source.size[1],
+        height=source.size[0],
     )
 
 

@@ -1,10 +1,9 @@
 """The models that the page offers, opened when they are first wanted and kept ready."""
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -22,7 +21,6 @@ from tokenselect.weights import public_weights
 
 OPEN_MODELS = 2  # large ones take half a gigabyte each
 OPEN_PLANS = 16  # of one model; all share its backbone's weights
-Place = tuple[str, str | None]  # a plan and how it selects
 
 
 @dataclass(frozen=True)
@@ -45,35 +43,27 @@ class Catalogue:
         self.offers = dict(offers)
         self._open_run = open_run
         self._runners: WeakKeyDictionary[nn.Module, Runner] = WeakKeyDictionary()
-        # by key, then by plan and method; a model's own plan is under None
-        self._opened: OrderedDict[str, OrderedDict[Place | None, nn.Module]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._opened = lru_cache(OPEN_MODELS)(self._open)
         self._layers: WeakKeyDictionary[nn.Module, list[Layer]] = WeakKeyDictionary()
-        self._lock = threading.RLock()
+
+    def _open(self, key: str) -> tuple[nn.Module, Callable[..., nn.Module]]:
+        """Build a model, and what gives it under a plan and a method."""
+        model = self.offers[key].open()
+        return model, lru_cache(OPEN_PLANS)(partial(with_plan, model))
 
     def open(self, key: str) -> nn.Module:
         """Give a model under its own plan."""
         if key not in self.offers:
             raise Missing(f"no model {key!r}; there are {', '.join(self.offers)}")
         with self._lock:
-            if key not in self._opened:
-                self._opened[key] = OrderedDict({None: self.offers[key].open()})
-            self._opened.move_to_end(key)
-            while len(self._opened) > OPEN_MODELS:
-                self._opened.popitem(last=False)
-            return self._opened[key][None]
+            return self._opened(key)[0]
 
     def with_plan(self, key: str, plan: SelectionPlan, *, method: str | None) -> nn.Module:
         """Give a model under a plan; the same one again is there at once."""
-        place = (str(plan), method if plan else None)
+        self.open(key)
         with self._lock:
-            model, plans = self.open(key), self._opened[key]
-            if place not in plans:
-                plans[place] = with_plan(model, plan, method=method)
-            plans.move_to_end(place)
-            plans.move_to_end(None)
-            while len(plans) > OPEN_PLANS:
-                plans.popitem(last=False)
-            return plans[place]
+            return self._opened(key)[1](str(plan), method=method if plan else None)
 
     def run(self, model: nn.Module) -> Runner:
         """Give what runs a model; it is opened once."""

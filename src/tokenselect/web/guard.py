@@ -41,8 +41,7 @@ class Limits:
     max_pixels: int = 40_000_000  # of one frame; 8K has 33 million
     max_videos: int = 4  # uploads held at once; the one that lay idle longest makes room
     max_unfinished: int = 4  # uploads under way at once
-    # seconds without a byte after which a request that is still sending is dropped
-    max_stall: float = 30.0
+    max_stall: float = 30.0  # seconds without a byte after which a request that sends is dropped
     min_rate: float = 2**15  # bytes per second below which such a request is dropped, too
     max_idle: float = 900.0  # seconds after which an upload that nobody uses is deleted
     max_waiting: int = 4  # jobs in the queue beside the one that runs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -121,15 +121,17 @@ class Guess(BaseModel):
     probability: float
 
 
+BOX = "kept part of each frame, x0 y0 x1 y1 as shares of its sides; null: dropped"
+Boxes = Annotated[list[list[float] | None], Field(description=BOX)]
+
+
 class LiveEntry(BaseModel):
     """What the last seconds show, and what of them was kept."""
 
     top: list[Guess]
     plan: str
     frames: list[int] = Field(description="of those sent, the ones that the clip has")
-    kept: list[list[float] | None] = Field(
-        description="kept part of each, x0 y0 x1 y1 as shares of its sides; null: dropped"
-    )
+    kept: Boxes
     milliseconds: float
     saved: float = Field(description="share of the multiply-adds")
     notes: list[str]
@@ -144,9 +146,7 @@ class ShownSite(BaseModel):
     before: list[int] = Field(description="frames, rows, columns given to the site")
     after: list[int] = Field(description="and what it gave on")
     scores: list[float | None] = Field(description="of each frame of tokens; null: gone before")
-    boxes: list[list[float] | None] = Field(
-        description="kept part of each frame, x0 y0 x1 y1 as shares of its sides; null: dropped"
-    )
+    boxes: Boxes
     grid: list[float] = Field(description="place of the cells of `heat` and `gone`")
     heat: str | None = Field(None, description="picture: scores of the patches, frames abreast")
     gone: str | None = Field(None, description="picture: dropped cells inside the boxes")

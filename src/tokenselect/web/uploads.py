@@ -27,11 +27,6 @@ class Upload:
     is_removed: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)  # a decoder serves one at a time
 
-    @property
-    def seconds(self) -> float:
-        """Length of the video."""
-        return float(self.source.times[-1]) + 1 / self.source.fps
-
 
 class UploadStore:
     """Receives files into a folder that only this user can read, and deletes them."""
