@@ -169,12 +169,9 @@ def show_comparison(found: comparison.ComparisonResult, *, title: str) -> None:
     console = Console(width=None if sys.stdout.isatty() else 140)  # a file has room
     columns = comparison.column_names(found.rows)
     table = make_table(*columns, title=title, texts=2)
-    before = None
-    for row in found.rows:
-        if before not in (None, row.plan):
-            table.add_section()
-        table.add_row(*comparison.row_texts(row, columns))
-        before = row.plan
+    for row, below in zip(found.rows, [*found.rows[1:], found.rows[-1]], strict=True):
+        texts = comparison.row_texts(row, columns)
+        table.add_row(*texts, end_section=row.plan != below.plan)
     console.print(table)
     console.print(comparison.describe_tested(found.rows), highlight=False)
     refused = [f"{row.plan} {row.name}: {row.refusal}" for row in found.rows if row.refusal]

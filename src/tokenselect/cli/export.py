@@ -14,7 +14,7 @@ from tokenselect.data.clips import ClipRule
 from tokenselect.data.sources import find_videos
 from tokenselect.export import FORMATS, LogitDifference, export_int8, export_model, time_exported
 from tokenselect.inference.bulk import folder_class
-from tokenselect.measure.cost import NOISY, are_told_apart
+from tokenselect.measure.cost import NOISY, Timing, are_told_apart
 
 
 def export(
@@ -67,8 +67,10 @@ def export(
             difference = export_model(
                 model, path, chosen, clips=clips, tolerance=tolerance, tell=tell
             )
-        dense = with_plan(model, "dense")
-        seconds = time_exported(path, dense, chosen, repeats=repeats, tell=tell) if repeats else {}
+        seconds: dict[str, Timing] = {}
+        if repeats:
+            dense = with_plan(model, "dense")
+            seconds = time_exported(path, dense, chosen, repeats=repeats, tell=tell)
     done = dict(
         path=str(path),
         format=format,

@@ -1,12 +1,13 @@
 """`tokenselect headroom CHECKPOINT DATASET --keep 3`."""
 
 from dataclasses import asdict
+from functools import partial
 
 from rich.console import Console
 
 from tokenselect.cli.options import ClipOptions
 from tokenselect.cli.terminal import counting, make_table, print_json
-from tokenselect.measure.headroom import Headroom, measure_headroom
+from tokenselect.measure.headroom import measure_headroom
 from tokenselect.training.data import single_views
 
 
@@ -45,18 +46,10 @@ def headroom(
     clips = options.find(model, dataset)
     with counting("trying choices", len(clips)) as advance:
         views = single_views(clips.batches(batch_size, workers=options.workers))
-        site = plan or f"T0={keep}"
-        found = measure_headroom(
-            model, views, plan=site, choices=choices, seed=seed, on_batch=advance
-        )
+        look = partial(measure_headroom, model, views, plan=plan or f"T0={keep}")
+        found = look(choices=choices, seed=seed, on_batch=advance)
     if json:
-        print_json({**asdict(found), "advice": found.advice})
-    else:
-        print_headroom(found)
-
-
-def print_headroom(found: Headroom) -> None:
-    """Print a table and the advice."""
+        return print_json({**asdict(found), "advice": found.advice})
     title = f"{found.site}: {found.num_choices} choices, {found.num_clips} clips, dense weights"
     table = make_table("kept", "top-1 %", "over uniform, 95 % interval", title=title)
     table.add_row("everything", f"{100 * found.dense:.1f}", "")

@@ -68,12 +68,20 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def dispatch(words: list[str], *, is_own_process: bool) -> None:
-    """Find the command that the words begin with, and call it with the rest."""
+    """Find the command that the words begin with, and call it with the rest; else list them all."""
     if words[:1] == ["--version"]:
         return print(f"tokenselect {tokenselect.__version__}")
     name = next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
     if name is None:
-        return list_commands(words)
+        width = max(map(len, COMMANDS))
+        listed = "\n".join(f"  {name:{width}}  {COMMANDS[name].summary}" for name in COMMANDS)
+        usage = "usage: tokenselect COMMAND …   (tokenselect COMMAND --help lists the options)"
+        if not words or words[0] in ("-h", "--help"):
+            print(f"{usage}\n\n{listed}\n\n  --version  Print the version.")
+            raise SystemExit(0 if words else 2)
+        begun = [name for name in COMMANDS if name.startswith(words[0])]
+        hint = f"did you mean {begun[0]!r}?" if begun else f"the commands are:\n{listed}"
+        raise ValueError(f"no command is called {' '.join(words[:2])!r}; {hint}")
     from tokenselect.cli.terminal import telling
 
     with telling("starting"):  # torch takes some seconds
@@ -85,16 +93,3 @@ def dispatch(words: list[str], *, is_own_process: bool) -> None:
     if name == "train":  # a recipe's file first, then its keys as options
         return function(rest)
     call(function, rest, prog=f"tokenselect {name}")
-
-
-def list_commands(words: list[str]) -> None:
-    """List the commands; words that are none of them are an error."""
-    width = max(map(len, COMMANDS))
-    listed = "\n".join(f"  {name:{width}}  {COMMANDS[name].summary}" for name in COMMANDS)
-    usage = "usage: tokenselect COMMAND …   (tokenselect COMMAND --help lists the options)"
-    if not words or words[0] in ("-h", "--help"):
-        print(f"{usage}\n\n{listed}\n\n  --version  Print the version.")
-        raise SystemExit(0 if words else 2)
-    begun = [name for name in COMMANDS if name.startswith(words[0])]
-    hint = f"did you mean {begun[0]!r}?" if begun else f"the commands are:\n{listed}"
-    raise ValueError(f"no command is called {' '.join(words[:2])!r}; {hint}")

@@ -9,7 +9,7 @@ from tokenselect.checkpoints import save_model
 from tokenselect.cli.options import ClipOptions
 from tokenselect.cli.terminal import make_table, telling
 from tokenselect.training.build import recipe_of
-from tokenselect.training.teach import Lesson, Shuffled, teach_selectors
+from tokenselect.training.teach import Shuffled, teach_selectors
 
 FEWEST_CLIPS = 5  # clips: every fifth batch is held out
 
@@ -62,14 +62,8 @@ def teach(
     recipe = recipe_of(model)
     taught = replace(recipe.model, plan=plan, method="stts", scorer="taught")
     save_model(model, folder, metadata={"recipe": replace(recipe, model=taught).to_dict()})
-    print_lessons(lessons)
-    print(f"written to {folder}; test it with: tokenselect evaluate {folder} test")
-
-
-def print_lessons(lessons: list[Lesson]) -> None:
-    """Print what each site was taught, and with it the loss on held-out clips."""
     columns = "loss with it", "loss, uniform", "share of uniform in the scores"
-    table = make_table("site", *columns)
+    table = make_table("site", *columns)  # the losses are those of held-out clips
     for lesson in lessons:
         losses = (f"{lesson.loss:.3f}", f"{lesson.uniform_loss:.3f}")
         table.add_row(lesson.site, *losses, f"{lesson.evenness:.0%}")
@@ -77,3 +71,4 @@ def print_lessons(lessons: list[Lesson]) -> None:
     console.print(table)
     for site in (lesson.site for lesson in lessons if lesson.evenness == 1):
         console.print(f"{site}: no choice was clearly better than uniform selection.")
+    print(f"written to {folder}; test it with: tokenselect evaluate {folder} test")

@@ -67,6 +67,9 @@ class ComparisonRow:
         return {**asdict(self), "mean": self.mean, "deviation": self.deviation}
 
 
+Rows = Sequence[ComparisonRow]
+
+
 @dataclass(frozen=True)
 class ComparisonResult:
     """What a comparison found."""
@@ -124,7 +127,7 @@ def run_comparison(
 
 
 @torch.inference_mode()
-def time_rows(rows: Sequence[ComparisonRow], cells: Cells, *, repeats: int) -> list[ComparisonRow]:
+def time_rows(rows: Rows, cells: Cells, *, repeats: int) -> list[ComparisonRow]:
     """Fill in the milliseconds of a clip alone; not for the oracle, who is told what to keep."""
     device = choose_device()
     tasks: dict[str, Callable[[], object]] = {}
@@ -169,7 +172,7 @@ def gather(
     )
 
 
-def with_rivals(row: ComparisonRow, rows: Sequence[ComparisonRow]) -> ComparisonRow:
+def with_rivals(row: ComparisonRow, rows: Rows) -> ComparisonRow:
     """Compare a line with its rivals at the same plan, of its own variant where there is one."""
     against: dict[str, Paired] = {}
     for method in RIVALS:
@@ -187,7 +190,7 @@ def with_rivals(row: ComparisonRow, rows: Sequence[ComparisonRow]) -> Comparison
     return replace(row, against=against)
 
 
-def find_warnings(rows: Sequence[ComparisonRow]) -> list[str]:
+def find_warnings(rows: Rows) -> list[str]:
     """Say where a learned selection is no better than one that learns or looks at nothing."""
     return [
         f"{row.plan}: {row.name} is not significantly better than {method} "
@@ -200,7 +203,7 @@ def find_warnings(rows: Sequence[ComparisonRow]) -> list[str]:
     ]
 
 
-def find_noise(rows: Sequence[ComparisonRow]) -> list[str]:
+def find_noise(rows: Rows) -> list[str]:
     """Say whose time cannot be told apart from that of the dense model."""
     times = [(row, row.milliseconds) for row in rows if row.milliseconds is not None]
     dense = [time for row, time in times if row.method == START]
@@ -213,7 +216,7 @@ def find_noise(rows: Sequence[ComparisonRow]) -> list[str]:
 FIRST_COLUMNS = ("plan", "method", "top-1 %", "GMACs", "ms", "recall %")
 
 
-def column_names(rows: Sequence[ComparisonRow]) -> list[str]:
+def column_names(rows: Rows) -> list[str]:
     """Name the columns: one more for each rival that is in the table."""
     met = [method for method in RIVALS if any(method in row.against for row in rows)]
     return [*FIRST_COLUMNS, *(f"− {method}" for method in met)]
@@ -239,7 +242,7 @@ def row_texts(row: ComparisonRow, columns: Sequence[str]) -> list[str]:
     ]
 
 
-def describe_tested(rows: Sequence[ComparisonRow]) -> str:
+def describe_tested(rows: Rows) -> str:
     """Say what was tested, and how many clips were not."""
     seeds = sorted({seed for row in rows for seed in row.seeds})
     texts = [text for row in rows for text in row.answers]
@@ -249,7 +252,7 @@ def describe_tested(rows: Sequence[ComparisonRow]) -> str:
     return f"Seeds {', '.join(map(str, seeds))}; {clips} test clips{more}."
 
 
-def list_gaps(rows: Sequence[ComparisonRow]) -> dict[str, list[str]]:
+def list_gaps(rows: Rows) -> dict[str, list[str]]:
     """Say below a table which cells have no result, and why."""
     return {
         "Failed cells": [f"{row.plan} {row.name}, {error}" for row in rows for error in row.errors],
@@ -257,9 +260,7 @@ def list_gaps(rows: Sequence[ComparisonRow]) -> dict[str, list[str]]:
     }
 
 
-def write_markdown(
-    rows: Sequence[ComparisonRow], *, title: str, command: str, warnings: Sequence[str]
-) -> str:
+def write_markdown(rows: Rows, *, title: str, command: str, warnings: Sequence[str]) -> str:
     """Write the table with the command that made it, errors and warnings."""
     columns = column_names(rows)
     table = [columns, ["---"] * len(columns), *(row_texts(row, columns) for row in rows)]
@@ -274,7 +275,7 @@ def write_markdown(
 MARKERS = {DENSE: "D", START: "*", ORACLE: "^"}  # of the lines that are no method
 
 
-def draw_figure(rows: Sequence[ComparisonRow], path: Path, *, title: str) -> None:
+def draw_figure(rows: Rows, path: Path, *, title: str) -> None:
     """Draw top-1 against GMACs as a PNG; bars are standard deviations over the seeds."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -324,12 +325,7 @@ NOTES = (
 
 
 def write_html(
-    rows: Sequence[ComparisonRow],
-    *,
-    title: str,
-    command: str,
-    warnings: Sequence[str],
-    figure: Path | None,
+    rows: Rows, *, title: str, command: str, warnings: Sequence[str], figure: Path | None
 ) -> str:
     """Write one HTML page that needs no other file; `figure` is a PNG to put into it."""
     parts = [f"<h1>{escape(title)}</h1>", f"<p><code>{escape(command)}</code></p>"]

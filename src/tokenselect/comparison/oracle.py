@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokenselect.data.synthetic import SPLITS, SyntheticActions
+from tokenselect.data.synthetic import SyntheticActions
 from tokenselect.grid import TokenGrid
 from tokenselect.insertion import selectors_of
 from tokenselect.ops.anchors import Pair, average_anchors, corners_of
@@ -25,7 +25,10 @@ from tokenselect.training.data import ClipSet
 
 
 class GuidedClips(SyntheticActions):
-    """Synthetic actions with their truth as a fourth channel."""
+    """Synthetic actions, the same as `made`, with their truth as a fourth channel."""
+
+    def __init__(self, made: SyntheticActions) -> None:
+        vars(self).update(vars(made))
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         """Return the (4, t, h, w) clip and its label."""
@@ -109,16 +112,7 @@ def guide_clips(clips: ClipSet) -> ClipSet:
     made = clips.dataset
     if not isinstance(made, SyntheticActions):
         raise ValueError("method 'oracle' needs the truth, which only synthetic actions have")
-    guided = GuidedClips(
-        made.num_clips,
-        frames=made.frames,
-        size=made.size,
-        seed=made.key[0],
-        split=SPLITS[made.key[1]],
-        movers=made.movers,
-        is_training=made.is_training,
-    )
-    return replace(clips, dataset=guided)
+    return replace(clips, dataset=GuidedClips(made))
 
 
 GUIDED = RunChanges(model=guide_model, clips=guide_clips)

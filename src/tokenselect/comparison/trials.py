@@ -149,12 +149,11 @@ def write_json(path: str | Path, values: object) -> None:
     write_whole(path, json.dumps(values, indent=1) + "\n")
 
 
+OnDone = Callable[[Trial, str | None], object]  # told which one ended, and what went wrong
+
+
 def run_trials(
-    trials: Sequence[Trial],
-    *,
-    folder: Path,
-    workers: int,
-    on_done: Callable[[Trial, str | None], object] = be_silent,
+    trials: Sequence[Trial], *, folder: Path, workers: int, on_done: OnDone = be_silent
 ) -> dict[str, str]:
     """Run all trials that are not done; one that fails stops only those that need it.
 

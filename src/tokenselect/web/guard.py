@@ -81,9 +81,7 @@ class Guard:
     `names` are allowed in Host, without port; None allows any.
     """
 
-    def __init__(
-        self, app: ASGIApp, *, limits: Limits, names: Collection[str] | None = LOOPBACK
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, limits: Limits, names: Collection[str] | None) -> None:
         self.app, self.limits, self.names = app, limits, names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
