@@ -3,7 +3,7 @@ import pytest
 from tokenselect import create_model
 from tokenselect.checkpoints import plan_of, save_model
 from tokenselect.plan import SelectionPlan
-from tokenselect.web.catalogue import Catalogue, list_offers, own_method, own_plan, own_sites
+from tokenselect.web.catalogue import Catalogue, list_offers, own_choice
 from tokenselect.web.guard import Missing
 from tokenselect.weights import public_weights
 
@@ -25,13 +25,10 @@ def test_a_checkpoint_offers_its_own_sites_and_a_dense_one_a_method_without_trai
     paths = [str(tmp_path / "mine"), str(tmp_path / "dense")]
     catalogue = Catalogue(list_offers(checkpoint=",".join(paths)))
     mine, dense = (catalogue.open(key) for key in list(catalogue.offers)[:2])
-    assert (own_sites(mine), own_plan(mine), own_method(mine)) == (
-        ["S4", "T0"],
-        str(plan_of(mine)),
-        None,
-    )
-    assert (own_sites(dense), own_method(dense)) == (None, "motion")
-    plan = SelectionPlan.parse(own_plan(dense))
+    assert own_choice(mine) == (["S4", "T0"], str(plan_of(mine)), None)
+    sites, text, method = own_choice(dense)
+    assert (sites, method) == (None, "motion")
+    plan = SelectionPlan.parse(text)
     assert plan_of(catalogue.with_plan("checkpoint-2", plan, method="motion")) == plan
 
 

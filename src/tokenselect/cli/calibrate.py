@@ -64,9 +64,8 @@ def calibrate(
             tell=tell,
         )
     if json:
-        print_json({"model": name, "results": recorded and recorded.source, **asdict(found)})
-    else:
-        print_table(name, found, recorded, checkpoint=checkpoint)
+        return print_json({"model": name, "results": recorded and recorded.source, **asdict(found)})
+    print_table(name, found, recorded, checkpoint=checkpoint)
 
 
 def read_sites(text: str) -> list[tuple[str, int]]:

@@ -140,12 +140,11 @@ def print_results(results: dict[str, Any]) -> None:
     """Print the results, the classes from the worst on."""
     print(f"{results['model']}, plan {results['plan']}, {results['views']} views")
     table = make_table("figure", "value")
-    for name in ("top1", "top5", "mean_class"):
-        table.add_row(name, f"{results[name]:.2%}")
-    for name in ("num_videos", "replaced_videos"):
-        table.add_row(name, str(results[name]))
-    for name in ("gmacs_per_view", "gmacs_per_video", "seconds_per_video"):
-        table.add_row(name, f"{results[name]:.4g}")
+    formats = dict.fromkeys(("top1", "top5", "mean_class"), ".2%")
+    formats |= dict.fromkeys(("num_videos", "replaced_videos"), "d")
+    formats |= dict.fromkeys(("gmacs_per_view", "gmacs_per_video", "seconds_per_video"), ".4g")
+    for name, form in formats.items():
+        table.add_row(name, f"{results[name]:{form}}")
     for site, share in results.get("recall", {}).items():
         table.add_row(f"recall at {site}", f"{share:.2%}")
     Console().print(table)

@@ -85,9 +85,8 @@ def export(
         milliseconds_dense=seconds["dense"].scaled(1e3) if seconds else None,
     )
     if json:
-        print_json({**done, "int8": None if report is None else asdict(report)})
-    else:
-        print_text(done)
+        return print_json({**done, "int8": None if report is None else asdict(report)})
+    print_text(done)
 
 
 def read_labelled(videos: str, model: nn.Module) -> tuple[Tensor, Tensor | None]:
@@ -118,9 +117,8 @@ def print_text(done: dict[str, Any]) -> None:
     near = f"logits differ from the model's by at most {difference:.1e} on {count} clips"
     console.print(str(done["int8"] or near))
     selected, dense = done["milliseconds"], done["milliseconds_dense"]
-    if selected is None or done["plan"] == "dense":
-        return
-    runner = {"onnx": "ONNX Runtime", "openvino": "OpenVINO", "torch": "torch"}[done["format"]]
-    is_clear = are_told_apart(selected, dense)
-    faster = f"{dense / selected:.2f} × as fast" if is_clear else NOISY
-    console.print(f"a clip in {runner}: {selected} ms, dense {dense} ms ({faster})")
+    if selected is not None and done["plan"] != "dense":
+        runner = {"onnx": "ONNX Runtime", "openvino": "OpenVINO", "torch": "torch"}[done["format"]]
+        is_clear = are_told_apart(selected, dense)
+        faster = f"{dense / selected:.2f} × as fast" if is_clear else NOISY
+        console.print(f"a clip in {runner}: {selected} ms, dense {dense} ms ({faster})")

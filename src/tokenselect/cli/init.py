@@ -23,7 +23,6 @@ TEMPLATE = "assets/folder_recipe.yaml"  # in the package
 DIVISIONS = {  # how a split was made
     "group": "; each group of clips (person, recording) is in one part only",
     "class": "; each class is split at random",
-    None: "",
 }
 
 
@@ -149,7 +148,7 @@ def write_text(proposal: SplitProposal, path: Path, lists: Path | None, *, epoch
     example = (test.samples or train.samples)[0].path
     total = sum(len(found) for found in proposal.parts.values())
     counts = ", ".join(f"{len(found)} {part}" for part, found in proposal.parts.items())
-    how = DIVISIONS[proposal.divided_by]
+    how = DIVISIONS.get(proposal.divided_by or "", "")
     template = (resources.files("tokenselect") / TEMPLATE).read_text(encoding="utf-8")
     return template.format(
         summary=f"{total} videos of {train.num_classes} classes: {counts}{how}.",

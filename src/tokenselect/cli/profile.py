@@ -64,9 +64,8 @@ def profile(
             timed = time_forwards(runners, clip, repeats=repeats)
         costs = count(selected.to("meta"), dense.to("meta"), views=views, timed=timed)
     if json:
-        print_json(vars(costs))
-    else:
-        print_costs(costs)
+        return print_json(vars(costs))
+    print_costs(costs)
 
 
 def count(

@@ -35,7 +35,7 @@ from tokenselect.insertion import adapter_of
 from tokenselect.plan import SelectionPlan
 from tokenselect.visualization.report import build_page, read_asset, story_of
 from tokenselect.web import schemas
-from tokenselect.web.catalogue import Catalogue, own_method, own_plan, own_sites
+from tokenselect.web.catalogue import Catalogue, own_choice
 from tokenselect.web.guard import LOOPBACK, Guard, Limits, Missing, QueueFull, TooLarge
 from tokenselect.web.jobs import Job, JobQueue, Tell
 from tokenselect.web.uploads import UploadStore
@@ -83,10 +83,10 @@ def explain_clip(asked: schemas.JobRequest, here: Service, tell: Tell) -> dict[s
 def choose_model(asked: schemas.Asked, catalogue: Catalogue) -> nn.Module:
     """Give the model that was asked for, under the plan that was asked for."""
     key = asked.model or next(iter(catalogue.offers))
-    own = catalogue.open(key)
-    plan = SelectionPlan.parse(own_plan(own) if asked.plan is None else asked.plan)
-    method = asked.method or (own_method(own) if asked.plan is None else None)
-    return catalogue.with_plan(key, plan, method=method)
+    _, plan, method = own_choice(catalogue.open(key))
+    if asked.plan is not None:
+        plan, method = asked.plan, None
+    return catalogue.with_plan(key, SelectionPlan.parse(plan), method=asked.method or method)
 
 
 @contextmanager
@@ -120,16 +120,16 @@ def info(here: Here) -> schemas.Info:
 def model(key: str, here: Here) -> schemas.ModelDetail:
     """Open a model and say what it takes; a large one needs some seconds."""
     model = here.catalogue.open(key)
-    info = info_of(model)
+    info, (sites, plan, first_method) = info_of(model), own_choice(model)
     return schemas.ModelDetail(
         key=key,
         title=here.catalogue.offers[key].title,
         name=info.name,
         blocks=len(adapter_of(model).blocks(model)),
-        sites=own_sites(model),
-        plan=own_plan(model),
+        sites=sites,
+        plan=plan,
         method=method_of(model),
-        first_method=own_method(model),
+        first_method=first_method,
         input=[info.clip_rule.frames, *info.clip_rule.size],
         classes=len(info.id2label),
         notes=list(info.notes),

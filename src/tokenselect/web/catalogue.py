@@ -119,18 +119,12 @@ def list_offers(
     return offers
 
 
-def own_sites(model: nn.Module) -> list[str] | None:
-    """List the sites that have a trained selector; None where any block will do."""
+def own_choice(model: nn.Module) -> tuple[list[str] | None, str, str | None]:
+    """Give the sites with a trained selector, None for any, and the plan and method to begin with.
+
+    The method is given for a dense checkpoint alone: one that needs no training.
+    """
     trained = info_of(model).trained
-    return sites_of(trained).split(", ") if trained else None
-
-
-def own_method(model: nn.Module) -> str | None:
-    """Give the method to begin with: of a dense checkpoint one that needs no training."""
-    trained = info_of(model).trained
-    return "motion" if trained is not None and not trained else None
-
-
-def own_plan(model: nn.Module) -> str:
-    """Give the plan to begin with."""
-    return str(plan_of(model) or DEFAULT_PLAN)
+    sites = sites_of(trained).split(", ") if trained else None
+    method = "motion" if trained is not None and not trained else None
+    return sites, str(plan_of(model) or DEFAULT_PLAN), method

@@ -155,8 +155,7 @@ def open_upload(path: Path, *, name: str, limits: Limits) -> FrameSource:
     try:
         check_container(path, name=name, limits=limits)
         source = open_video(path)
-        seconds = float(source.times[-1]) + 1 / source.fps
-        check_seconds(seconds, name=name, limits=limits)
+        check_seconds(float(source.times[-1]) + 1 / source.fps, name=name, limits=limits)
         source.read([0])  # a file whose pictures are damaged is refused here, not later
     except VideoError as error:
         if source is not None:

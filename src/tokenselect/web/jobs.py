@@ -38,9 +38,8 @@ class Job:
     @property
     def progress(self) -> float:
         """Share of the steps that are behind it."""
-        if self.state == "done":
-            return 1.0
-        return min(0.99, max(0, self.told - 1) / max(1, self.steps))
+        begun = min(0.99, max(0, self.told - 1) / max(1, self.steps))
+        return 1.0 if self.state == "done" else begun
 
     def tell(self, text: str) -> None:
         """Note what is being done; leave if nobody wants it any more."""

@@ -24,7 +24,6 @@ class Upload:
     source: FrameSource
     used: float = field(default_factory=time.monotonic)
     users: int = 0
-    is_removed: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)  # a decoder serves one at a time
 
 
@@ -105,7 +104,6 @@ class UploadStore:
         with self._lock:
             upload = self.find(key)
             del self._uploads[key]
-            upload.is_removed = True
         self._close_if_done(upload)
 
     def remove_idle(self) -> None:
@@ -123,6 +121,6 @@ class UploadStore:
         self._folder.cleanup()
 
     def _close_if_done(self, upload: Upload) -> None:
-        if upload.is_removed and not upload.users:
+        if upload.id not in self._uploads and not upload.users:
             upload.source.close()
             upload.path.unlink(missing_ok=True)
