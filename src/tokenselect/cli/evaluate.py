@@ -148,6 +148,5 @@ def print_results(results: dict[str, Any]) -> None:
     for site, share in results.get("recall", {}).items():
         table.add_row(f"recall at {site}", f"{share:.2%}")
     Console().print(table)
-    tested = {name: share for name, share in results["per_class"].items() if share is not None}
-    worst = sorted((share, name) for name, share in tested.items())
+    worst = sorted((s, n) for n, s in results["per_class"].items() if s is not None)
     print("weakest classes: " + ", ".join(f"{n} {s:.0%}" for s, n in worst[:5]))

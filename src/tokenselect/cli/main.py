@@ -8,9 +8,8 @@ import io
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import tokenselect
 from tokenselect.extras import MissingExtraError
@@ -18,8 +17,7 @@ from tokenselect.extras import MissingExtraError
 EXPECTED = (ValueError, OSError, MissingExtraError)  # a user's mistake, or the machine's
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """A subcommand: the module in `tokenselect.cli`, its function, and what it does."""
 
     module: str

@@ -58,8 +58,7 @@ def teach(
         lessons = teach_selectors(
             model, batches, plan=plan, uses_labels=labels, steps=steps, seed=seed, tell=tell
         )
-    folder = out or f"{checkpoint.rstrip('/')}_{plan}"
-    recipe = recipe_of(model)
+    folder, recipe = out or f"{checkpoint.rstrip('/')}_{plan}", recipe_of(model)
     taught = replace(recipe.model, plan=plan, method="stts", scorer="taught")
     save_model(model, folder, metadata={"recipe": replace(recipe, model=taught).to_dict()})
     columns = "loss with it", "loss, uniform", "share of uniform in the scores"

@@ -334,11 +334,9 @@ def write_html(
         parts.append(f'<p><img alt="top-1 against GMACs" src="data:image/png;base64,{data}"></p>')
     columns = column_names(rows)
     parts.append("<table><tr>" + "".join(f"<th>{escape(c)}</th>" for c in columns) + "</tr>")
-    before = None
-    for row in rows:
+    for above, row in zip(["", *(row.plan for row in rows)], rows, strict=False):
         cells = "".join(f"<td>{escape(text)}</td>" for text in row_texts(row, columns))
-        parts.append(f"<tr{' class=plan' if row.plan != before else ''}>{cells}</tr>")
-        before = row.plan
+        parts.append(f"<tr{' class=plan' if row.plan != above else ''}>{cells}</tr>")
     parts.append(f"</table><p>{escape(describe_tested(rows))} {escape(NOTES)}</p>")
     gaps = [f"{heading}: {text}" for heading, found in list_gaps(rows).items() for text in found]
     parts += [f'<p class="warning">{escape(text)}</p>' for text in (*warnings, *gaps)]

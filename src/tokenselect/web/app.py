@@ -73,7 +73,7 @@ def explain_clip(asked: schemas.JobRequest, here: Service, tell: Tell) -> dict[s
     models = [dense, chosen] if plan_of(chosen) else [dense]
     tell("reading the video")
     how = asked.model_dump(include={"start", "seconds", "repeats"})
-    how |= {"count": here.catalogue.count_layers, "open_run": here.catalogue.run}
+    how |= {"count": here.catalogue.layers_of, "open_run": here.catalogue.run}
     with open_named(asked.video, here.store) as (source, name):
         explanation = explain_video(models, source, name=name, **how, tell=tell)
     tell("drawing")

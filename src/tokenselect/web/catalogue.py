@@ -71,9 +71,7 @@ class Catalogue:
             self._runners[model] = self._open_run(model)
         return self._runners.get(model, model)
 
-    def count_layers(
-        self, model: nn.Module, grids: list[THW], shape: tuple[int, ...]
-    ) -> list[Layer]:
+    def layers_of(self, model: nn.Module, grids: list[THW], shape: tuple[int, ...]) -> list[Layer]:
         """Count multiply-adds once a model: its input and plan fix them, whatever the clip."""
         if model not in self._layers:
             self._layers[model] = layer_costs(model, grids, shape)

@@ -2,13 +2,13 @@
 
 import asyncio
 import secrets
-import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tokenselect.data import FrameSource
 from tokenselect.web.guard import Limits, Missing, QueueFull, TooLarge, open_upload
@@ -32,9 +32,7 @@ class UploadStore:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._folder = tempfile.TemporaryDirectory(
-            prefix="tokenselect-serve-", ignore_cleanup_errors=True
-        )
+        self._folder = TemporaryDirectory(prefix="tokenselect-serve-", ignore_cleanup_errors=True)
         self.folder = Path(self._folder.name)
         self._uploads: dict[str, Upload] = {}
         self._unfinished = 0  # changed by the event loop alone
