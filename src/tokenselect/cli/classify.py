@@ -71,8 +71,9 @@ def classify(
     }
     start = time.perf_counter()
     with counting("videos") as advance:
-        classify_all = partial(classify_videos, files, Path(out), answer, settings=settings)
-        summary = classify_all(on_row=lambda done, of: advance(1, of))
+        summary = classify_videos(
+            files, Path(out), answer, settings=settings, on_row=lambda done, of: advance(1, of)
+        )
     done = summary.total - summary.skipped
     rate = done / max(time.perf_counter() - start, 1e-9)
     print(

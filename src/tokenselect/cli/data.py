@@ -64,11 +64,12 @@ def check(
         read = partial(read, annotation_format=annotation_format, class_names=class_names)
         parts = {part: read(path) for part, path in paths.items()}
         folders = [path for path in paths.values() if path.is_dir()]
-    short_side = cache_short_side or 96
+    short_side, fewest = cache_short_side or 96, min_frames or 16
     total = len({sample.path for part in parts.values() for sample in part.samples})
     with counting("reading videos", total) as advance:
-        look = partial(checks.check_videos, decodes_all=not quick, workers=workers)
-        videos = look(parts, min_frames=min_frames or 16, on_done=advance)
+        videos = checks.check_videos(
+            parts, min_frames=fewest, decodes_all=not quick, workers=workers, on_done=advance
+        )
     problems = [problem for video in videos for problem in video.problems]
     problems += checks.find_duplicates(videos) + checks.find_unknown_classes(parts)
     if folders:

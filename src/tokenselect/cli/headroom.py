@@ -1,7 +1,6 @@
 """`tokenselect headroom CHECKPOINT DATASET --keep 3`."""
 
 from dataclasses import asdict
-from functools import partial
 
 from rich.console import Console
 
@@ -46,8 +45,10 @@ def headroom(
     clips = options.find(model, dataset)
     with counting("trying choices", len(clips)) as advance:
         views = single_views(clips.batches(batch_size, workers=options.workers))
-        look = partial(measure_headroom, model, views, plan=plan or f"T0={keep}")
-        found = look(choices=choices, seed=seed, on_batch=advance)
+        site = plan or f"T0={keep}"
+        found = measure_headroom(
+            model, views, plan=site, choices=choices, seed=seed, on_batch=advance
+        )
     if json:
         return print_json({**asdict(found), "advice": found.advice})
     title = f"{found.site}: {found.num_choices} choices, {found.num_clips} clips, dense weights"

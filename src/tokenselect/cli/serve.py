@@ -64,10 +64,9 @@ def serve(
 
 def listen(host: str, port: int) -> socket.socket:
     """Open the port, so that a free one is known before anything starts."""
-    is_v6 = ":" in host
-    family = socket.AF_INET6 if is_v6 else socket.AF_INET
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, dualstack_ipv6=is_v6)
+        return socket.create_server((host, port), family=family, dualstack_ipv6=":" in host)
     except OSError as error:
         reason = str(error.strerror).partition(" (while")[0]
         raise OSError(

@@ -93,9 +93,8 @@ class FramePainter:
         known = self.lay(kept.enlarge(255 * ~scores.isnan()[None])[0])
         rest = dim(self.pictures[frame], DROPPED_LIGHT)
         seen = Image.composite(Image.blend(grey, colours, 0.725), rest, known)
-        if kept.frames[frame]:
-            box = self.place(kept.boxes[frame])
-            outline(ImageDraw.Draw(seen), box, self.line, colour=WHITE)  # heat has our colour
+        if kept.frames[frame]:  # in white: heat has our colour
+            outline(ImageDraw.Draw(seen), self.place(kept.boxes[frame]), self.line, colour=WHITE)
         return seen
 
 

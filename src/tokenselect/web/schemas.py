@@ -1,7 +1,5 @@
 """What the API takes and gives, as the schema at /api/schema shows it."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -67,14 +65,6 @@ class ModelDetail(ModelEntry):
     notes: list[str]
 
 
-class PlanEntry(BaseModel):
-    """A plan that the model takes."""
-
-    plan: str = Field(description="its canonical text")
-    sites: list[SiteEntry]
-    notes: list[str]
-
-
 class SiteEntry(BaseModel):
     """One site of a plan."""
 
@@ -82,6 +72,14 @@ class SiteEntry(BaseModel):
     kind: Literal["T", "S"]
     block: int
     ratio: float | None = Field(description="null where the plan gives exact counts")
+
+
+class PlanEntry(BaseModel):
+    """A plan that the model takes."""
+
+    plan: str = Field(description="its canonical text")
+    sites: list[SiteEntry]
+    notes: list[str]
 
 
 class SampleEntry(BaseModel):
