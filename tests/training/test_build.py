@@ -14,7 +14,7 @@ from tokenselect.cli.options import ClipOptions
 from tokenselect.cli.train import run, train
 from tokenselect.data import write_video
 from tokenselect.training import build, teach
-from tokenselect.training.build import checkpoint_activations, recipe_of
+from tokenselect.training.build import build_learner, recipe_of
 from tokenselect.training.checkpoint import find_newest
 from tokenselect.training.distributed import Processes
 from tokenselect.training.loop import Trainer
@@ -259,7 +259,8 @@ def test_checkpointed_activations_change_neither_loss_nor_gradient():
     torch.manual_seed(0)
     plain, saving = TinyBackbone(), TinyBackbone()
     saving.load_state_dict(plain.state_dict())
-    checkpoint_activations(saving)
+    recipe = recipe_from_dict({"name": "x", "model": {"activation_checkpointing": True}})
+    build_learner(recipe, Processes(), saving, num_classes=4, steps_per_epoch=1)
     video = torch.randn(2, 3, 4, 16, 24)
     for model in (plain, saving):
         model(video).square().sum().backward()

@@ -355,7 +355,7 @@ def test_a_run_without_better_validations_stops_early_and_stays_stopped(tmp_path
 def test_the_log_tells_how_long_the_rest_takes(tmp_path, monkeypatch):
     clock = itertools.count(0.0, 10.0)
     monkeypatch.setattr(report.time, "perf_counter", lambda: next(clock))
-    told = report.RunReport(tmp_path, total_steps=20, steps_per_epoch=5)
+    told = report.RunReport(folder=tmp_path, total_steps=20, steps_per_epoch=5)
     told.validation_seconds = 4.0
     for step in (1, 2, 3):
         told.train(step=step, epoch=0, num_clips=8, loss=1.0, accuracy=0.5, lr=0.1)

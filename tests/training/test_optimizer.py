@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from tests.training.tiny import TinyBackbone
-from tokenselect.training.optimizer import build_optimizer, group_parameters, set_lr
+from tokenselect.training.optimizer import build_optimizer, set_lr
 
 
 def selected_model() -> nn.Module:
@@ -72,7 +72,7 @@ def test_what_the_model_itself_spares_is_not_decayed():
 def test_frozen_parameters_are_left_out():
     model = TinyBackbone()
     model.patch.requires_grad_(False)
-    groups = group_parameters(model, weight_decay=0.0, backbone_factor=1.0, selector_factor=1.0)
+    groups = build_optimizer(model).param_groups
     assert sum(len(group["params"]) for group in groups) == len(list(model.parameters())) - 2
 
 

@@ -2,8 +2,10 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from tests.training.tiny import NoisyClips
-from tokenselect.training.data import ClipSet, EpochOrder, build_loader, seed_step
+from tests.training.tiny import NoisyClips, tiny_trainer
+from tokenselect.training import learner
+from tokenselect.training.data import ClipSet, EpochOrder, build_loader
+from tokenselect.training.distributed import Processes
 
 
 def batches(order: EpochOrder) -> list[list[int]]:
@@ -54,13 +56,11 @@ def test_loading_leaves_the_global_generator_alone():
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_steps_and_ranks_are_seeded_apart():
-    def draw(*place: int) -> float:
-        seed_step(*place)
-        return torch.rand(()).item()
-
-    assert draw(0, 1, 2) == draw(0, 1, 2)
-    assert len({draw(0, step, rank) for step in range(20) for rank in range(2)}) == 40
+def test_steps_and_ranks_are_seeded_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr(learner, "train_step", lambda *_, **__: torch.rand(()).item())
+    takers = [tiny_trainer(tmp_path, processes=Processes(rank=rank)).learner for rank in range(2)]
+    assert takers[1].learn([], 2) == takers[1].learn([], 2)
+    assert len({taker.learn([], step) for step in range(20) for taker in takers}) == 40
 
 
 def test_a_batch_that_does_not_divide_is_refused():

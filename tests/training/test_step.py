@@ -4,12 +4,7 @@ from torch.nn.functional import cross_entropy
 
 from tests.training.tiny import NoisyClips, TinyBackbone
 from tokenselect.training.optimizer import build_optimizer, set_lr
-from tokenselect.training.step import (
-    NonFiniteError,
-    Precision,
-    count_correct,
-    train_step,
-)
+from tokenselect.training.step import NonFiniteError, Precision, train_step
 
 CPU = torch.device("cpu")
 
@@ -94,10 +89,11 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights_change():
 
 
 def test_soft_targets_of_one_class_equal_labels():
-    logits, labels = torch.randn(5, 4), torch.tensor([0, 3, 2, 1, 1])
+    clips, labels = batch(1)[0].repeat(4, 1, 1, 1, 1), torch.arange(4)
     one_hot = torch.nn.functional.one_hot(labels, 4).float()
-    torch.testing.assert_close(cross_entropy(logits, one_hot), cross_entropy(logits, labels))
-    assert count_correct(logits, one_hot) == count_correct(logits, labels)
+    soft, hard = (step_with([(clips, targets)])[1] for targets in (one_hot, labels))
+    assert soft.loss == pytest.approx(hard.loss, abs=1e-6)
+    assert soft.accuracy == hard.accuracy == 0.25
 
 
 def test_an_unknown_precision_is_refused():

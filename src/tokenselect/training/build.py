@@ -47,12 +47,9 @@ def build_model(
     with blaming("model.name, data.frames, data.size"):
         built = create_model(model.name, num_classes=len(class_names), frames=frames, size=size)
     with blaming("model.plan, model.method, model.scorer"):
+        plan = Budgets.of(model.budgets).whole if model.plan == ANY else model.plan
         insert_selectors(
-            built,
-            Budgets.of(model.budgets).whole if model.plan == ANY else model.plan,
-            method=model.method,
-            scorer=model.scorer,
-            tokenwise=model.tokenwise,
+            built, plan, method=model.method, scorer=model.scorer, tokenwise=model.tokenwise
         )
     if model.weights is None:
         return built, None
@@ -91,12 +88,6 @@ class RunChanges:
     clips: Callable[[ClipSet], ClipSet]  # gives those to train and validate on
 
 
-def checkpoint_activations(model: nn.Module) -> None:
-    """Let each block recompute its inside in the backward pass; names and hooks stay."""
-    for block in model.blocks:  # type: ignore[union-attr]
-        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
-
-
 def build_learner(
     recipe: Recipe,
     processes: Processes,
@@ -111,8 +102,9 @@ def build_learner(
     if selectors_of(model) is not None:
         steps = schedule.epochs * steps_per_epoch
         sigmas = SigmaSchedule(total_steps=steps, start=schedule.sigma, end=schedule.sigma_end)
-    if recipe.model.activation_checkpointing:
-        checkpoint_activations(model)
+    if recipe.model.activation_checkpointing:  # names and hooks of the blocks stay
+        for block in model.blocks:  # type: ignore[union-attr]
+            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
     if recipe.model.compile:
         model.compile()
     model = spread(model, processes, recipe.strategy)
@@ -154,11 +146,7 @@ def lr_schedule(schedule: ScheduleRecipe, steps_per_epoch: int) -> LrSchedule:
 
 
 def build_trainer(
-    recipe: Recipe,
-    processes: Processes,
-    *,
-    is_new: bool = True,
-    changes: RunChanges | None = None,
+    recipe: Recipe, processes: Processes, *, is_new: bool = True, changes: RunChanges | None = None
 ) -> Trainer:
     """Build a run, ready to resume or, if it `is_new`, to start: its selectors may be taught."""
     data, schedule, device = recipe.data, recipe.schedule, processes.device

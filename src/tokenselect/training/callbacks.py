@@ -20,8 +20,7 @@ class SigmaCallback:
 
         Trainer(model, arguments, train_dataset=clips, callbacks=[SigmaCallback()])
 
-    Args:
-        start: σ of the first step (paper, section 4.1).
+    It falls from `start` (paper, section 4.1).
     """
 
     def __init__(self, start: float = 0.1) -> None:
@@ -42,12 +41,11 @@ class SigmaCallback:
 
 
 def lightning_sigma(start: float = 0.1) -> Any:
-    """Make a callback for Lightning's `Trainer` that lets σ fall in a line to 0.
+    """Make a callback for Lightning's `Trainer` that does as `SigmaCallback` does.
 
         Trainer(max_epochs=20, callbacks=[lightning_sigma()])
 
-    Args:
-        start: σ of the first step (paper, section 4.1).
+    σ falls from `start`.
     """
     base: Any = None
     for name in ("lightning.pytorch", "pytorch_lightning"):  # whichever is installed

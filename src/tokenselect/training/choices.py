@@ -6,8 +6,6 @@ the expected loss falls. The first choices are drawn at random, further ones whe
 learnt from those would look.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -44,8 +42,7 @@ class Tries:
     keep: int  # candidates that a choice keeps: frames, or one anchor
     members: Tensor  # (clips, choices, l), 1 where a choice keeps a candidate
     losses: Tensor  # (clips, choices) of the model
-    # rows and columns of the grid, of a region, and of the steps between regions; None for frames
-    anchors: tuple[Pair, Pair, Pair] | None = None
+    anchors: tuple[Pair, Pair, Pair] | None = None  # sides of grid, region and stride; at S only
 
     def score(self, network: nn.Module, rows: Tensor | slice = slice(None)) -> Tensor:
         """Give a network's scores of some clips' candidates: (b, l)."""
@@ -98,13 +95,7 @@ def watch_clips(
 
 @torch.no_grad()
 def try_choices(
-    model: nn.Module,
-    batches: Iterable[Shown],
-    site: Site,
-    known: Tries,
-    *,
-    scores: Tensor,
-    seed: int,
+    model: nn.Module, shown: Iterable[Shown], site: Site, known: Tries, *, scores: Tensor, seed: int
 ) -> Tries:
     """Answer the clips that `known` is about with more choices, drawn by (clips, l) scores."""
     generator = torch.Generator().manual_seed(seed)
@@ -116,7 +107,7 @@ def try_choices(
     own, first = selector.scoring, 0
     found: list[Tensor] = []
     try:
-        for clips, _ in batches:
+        for clips, _ in shown:
             clips = moved_to(clips, marks.device)
             rows = slice(first, first + len(clips[0] if isinstance(clips, list) else clips))
             losses = []
@@ -128,11 +119,8 @@ def try_choices(
     finally:
         selector.scoring = own
     set_plan(model, plan)
-    return replace(
-        known,
-        members=torch.cat([known.members, marks], dim=1),
-        losses=torch.cat([known.losses, torch.cat(found)], dim=1),
-    )
+    all_losses = torch.cat([known.losses, torch.cat(found)], dim=1)
+    return replace(known, members=torch.cat([known.members, marks], dim=1), losses=all_losses)
 
 
 def draw_choices(scores: Tensor, keep: int, generator: torch.Generator) -> Tensor:
@@ -167,11 +155,8 @@ def probed(model: nn.Module, site: Site) -> Iterator[list[TokenGrid]]:
         caught.append(selectors.adapter.read(arguments, thw))
         return arguments
 
-    handle = change_arguments(selectors.adapter.blocks(model)[site.block], catch)
-    try:
+    with change_arguments(selectors.adapter.blocks(model)[site.block], catch):
         yield caught
-    finally:
-        handle.remove()
 
 
 def losses_of(model: nn.Module, clips: Clips, labels: Tensor) -> Tensor:

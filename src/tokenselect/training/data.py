@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +10,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
-from tokenselect.data import (
-    NO_LABEL,
-    EvalTransform,
-    Example,
-    SampleList,
-    SegmentSampler,
-    StrideSampler,
-    TrainTransform,
-    VideoDataset,
-    collate_clips,
-    collate_views,
-    find_parts,
-    parse_views,
-    read_annotations,
-    seeded_generator,
-)
+from tokenselect.data.annotations import read_annotations
+from tokenselect.data.augmentation import TrainTransform
 from tokenselect.data.cache import ClipCache
-from tokenselect.data.clips import STATS
-from tokenselect.data.labels import Sample
-from tokenselect.data.split import UNDIVIDED
+from tokenselect.data.clips import STATS, EvalTransform, SegmentSampler, StrideSampler, parse_views
+from tokenselect.data.dataset import NO_LABEL, Example, VideoDataset, collate_clips, collate_views
+from tokenselect.data.labels import Sample, SampleList
+from tokenselect.data.split import UNDIVIDED, find_parts
 from tokenselect.data.synthetic import SyntheticActions
+from tokenselect.data.transforms import seeded_generator
 from tokenselect.training.sections import AugmentationRecipe, DataRecipe, PartRecipe, blaming
 
 PARTS = ("train", "val", "test")
@@ -102,12 +90,9 @@ def build_test_set(
         made = SyntheticActions(length, frames=data.frames, size=data.size, split=part)  # type: ignore[arg-type]
         return ClipSet(made, default_collate, made.class_names)
     listed = read_listed(data, part, class_names=class_names)
+    stats, center = STATS[data.stats], data.center
     transform = EvalTransform(
-        data.size,
-        short_side=data.short_side,
-        crops=crops,
-        stats=STATS[data.stats],
-        center=data.center,
+        data.size, short_side=data.short_side, crops=crops, stats=stats, center=center
     )
     videos = build_videos(data, listed.samples, num_clips=num_clips, transform=transform)
     return ClipSet(videos, collate_views, listed.class_names)
@@ -154,12 +139,9 @@ def read_part(
         names = root / data.class_names
     elif names is None and name != "train":
         names = read_part(data, "train").class_names
+    file = find_part(root, part, name)
     return read_annotations(
-        find_part(root, part, name),
-        root=root,
-        annotation_format=data.format,
-        class_names=names,
-        table=table,
+        file, root=root, annotation_format=data.format, class_names=names, table=table
     )
 
 
@@ -189,11 +171,7 @@ def find_part(root: Path, part: PartRecipe, name: str) -> Path:
     return found[name]
 
 
-def seed_step(seed: int, step: int, rank: int) -> None:
-    """Seed torch, on all devices, for one step of one process."""
-    torch.manual_seed(seeded_generator(seed, step, rank).initial_seed())
-
-
+@dataclass(eq=False)
 class EpochOrder(Sampler[list[int]]):
     """Batches of indices for one process: a new order each epoch, from any batch on.
 
@@ -202,32 +180,29 @@ class EpochOrder(Sampler[list[int]]):
     iterating.
     """
 
-    def __init__(
-        self,
-        length: int,
-        *,
-        batch_size: int,
-        seed: int,
-        rank: int = 0,
-        processes: int = 1,
-        parts: int = 1,
-        weights: Tensor | None = None,
-    ) -> None:
-        """Check that the global batch divides by the processes, and their shares by the parts."""
-        if batch_size % (processes * parts):
+    length: int  # of the data
+    _: KW_ONLY
+    batch_size: int  # over all processes
+    seed: int
+    rank: int = 0
+    processes: int = 1
+    parts: int = 1
+    weights: Tensor | None = None  # by which clips are drawn; None takes each once
+    epoch: int = 0
+    first_batch: int = 0
+
+    def __post_init__(self) -> None:
+        self.part_size, rest = divmod(self.batch_size, self.processes * self.parts)
+        if rest:
             raise ValueError(
                 "schedule.batch_size must be a multiple of the number of processes × "
-                f"schedule.accumulation = {processes} × {parts}, got {batch_size}"
+                f"schedule.accumulation = {self.processes} × {self.parts}, got {self.batch_size}"
             )
-        if length < batch_size:
+        if self.length < self.batch_size:
             raise ValueError(
-                f"schedule.batch_size must be at most the number of training clips = {length}, "
-                f"got {batch_size}"
+                "schedule.batch_size must be at most the number of training clips = "
+                f"{self.length}, got {self.batch_size}"
             )
-        self.length, self.batch_size, self.seed, self.weights = length, batch_size, seed, weights
-        self.rank, self.processes, self.parts = rank, processes, parts
-        self.part_size = batch_size // (processes * parts)
-        self.epoch = self.first_batch = 0
 
     @property
     def batches_per_epoch(self) -> int:
@@ -237,16 +212,12 @@ class EpochOrder(Sampler[list[int]]):
     def __len__(self) -> int:
         return (self.batches_per_epoch - self.first_batch) * self.parts
 
-    def indices(self) -> list[int]:
-        """Give the order of this epoch: all clips, or as many drawn by their weights."""
-        generator = seeded_generator(self.seed, self.epoch)
-        if self.weights is not None:
-            drawn = torch.multinomial(self.weights, self.length, True, generator=generator)
-            return drawn.tolist()
-        return torch.randperm(self.length, generator=generator).tolist()
-
     def __iter__(self) -> Iterator[list[int]]:
-        order = self.indices()
+        generator = seeded_generator(self.seed, self.epoch)
+        if self.weights is None:
+            order = torch.randperm(self.length, generator=generator).tolist()
+        else:
+            order = torch.multinomial(self.weights, self.length, True, generator=generator).tolist()
         for batch in range(self.first_batch, self.batches_per_epoch):
             for number in range(self.parts):
                 place = self.rank * self.parts + number

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -80,17 +80,13 @@ def bare_model(model: nn.Module) -> nn.Module:
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 
-@contextmanager
-def synchronizing(model: nn.Module, *, enabled: bool) -> Iterator[None]:
+def synchronizing(model: nn.Module, *, enabled: bool) -> AbstractContextManager[object]:
     """Exchange gradients between processes in this backward pass only if `enabled`."""
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(enabled)
-        yield
-    elif isinstance(model, DistributedDataParallel) and not enabled:
-        with model.no_sync():
-            yield
-    else:
-        yield
+    if isinstance(model, DistributedDataParallel) and not enabled:
+        return model.no_sync()
+    return nullcontext()
 
 
 def sum_over_processes(values: Tensor) -> Tensor:

@@ -1,31 +1,31 @@
 """What learns: a model, its optimizer and the schedules that move with the steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
-    get_model_state_dict,
-    get_optimizer_state_dict,
-    set_model_state_dict,
-    set_optimizer_state_dict,
-)
+from torch.distributed.checkpoint import state_dict as states
 from torch.optim import AdamW
 
 from tokenselect.data import seeded_generator
 from tokenselect.insertion import set_plan, set_sigma
 from tokenselect.measure.accuracy import count_answers
 from tokenselect.plan import SelectionPlan, Site
-from tokenselect.training.data import seed_step
 from tokenselect.training.distributed import Processes, bare_model, sum_over_processes
 from tokenselect.training.optimizer import LrSchedule, SigmaSchedule, set_lr
 from tokenselect.training.step import Part, Precision, StepReport, train_step
+
+ANY = "any"
+DEFAULT = (
+    *("T0_0.9", "T0_0.8", "T0_0.6", "T0_0.4", "T0_0.9-S4_0.9", "T0_0.8-S4_0.8"),
+    *("T0_0.6-S4_0.9", "T0_0.6-S4_0.6", "T0_0.4-S4_0.6"),
+)
+DRAW = 0x6275646765  # sets these draws apart from all others of a step
+WHOLE = states.StateDictOptions(full_state_dict=True, cpu_offload=True)
+SOME = states.StateDictOptions(full_state_dict=True, cpu_offload=True, strict=False)
 
 
 class WeightAverage:
@@ -35,14 +35,7 @@ class WeightAverage:
         if not 0 < decay < 1:
             raise ValueError(f"decay must be in (0, 1), got {decay}")
         self.decay = decay
-        self.weights: dict[str, Tensor] = {}
-        self.capture(model)
-
-    def capture(self, model: nn.Module) -> None:
-        """Take the model's weights as the average."""
-        self.weights = {
-            name: parameter.detach().clone() for name, parameter in model.named_parameters()
-        }
+        self.weights = {name: own.detach().clone() for name, own in model.named_parameters()}
 
     @torch.no_grad()
     def update(self, model: nn.Module, step: int) -> None:
@@ -68,14 +61,6 @@ class WeightAverage:
             self.weights[name].copy_(own)
 
 
-ANY = "any"
-DEFAULT = (
-    *("T0_0.9", "T0_0.8", "T0_0.6", "T0_0.4", "T0_0.9-S4_0.9", "T0_0.8-S4_0.8"),
-    *("T0_0.6-S4_0.9", "T0_0.6-S4_0.6", "T0_0.4-S4_0.6"),
-)
-DRAW = 0x6275646765  # sets these draws apart from all others of a step
-
-
 @dataclass(frozen=True)
 class Budgets:
     """The plans that training draws from."""
@@ -83,7 +68,7 @@ class Budgets:
     plans: tuple[SelectionPlan, ...]  # at least one; the first is also the one that is validated
 
     @classmethod
-    def of(cls, plans: Sequence[str]) -> Budgets:
+    def of(cls, plans: Sequence[str]) -> Self:
         """Read plans; none stands for `DEFAULT`."""
         return cls(tuple(SelectionPlan.parse(plan) for plan in plans or DEFAULT))
 
@@ -102,10 +87,6 @@ class Budgets:
         return self.plans[int(torch.randint(len(self.plans), (), generator=generator))]
 
 
-WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
-SOME = StateDictOptions(full_state_dict=True, cpu_offload=True, strict=False)
-
-
 @dataclass(kw_only=True)
 class Learner:
     """Takes numbered steps; a step depends on its number, its batch and the state, nothing else."""
@@ -115,30 +96,25 @@ class Learner:
     precision: Precision  # autocast and loss scaling
     lrs: LrSchedule  # learning rate of each step
     processes: Processes = field(default_factory=Processes)  # this process's place
-    # noise of the selection at each step, or None where nothing is selected
-    sigmas: SigmaSchedule | None = None
+    sigmas: SigmaSchedule | None = None  # noise of the selection; None where nothing is selected
     budgets: Budgets | None = None  # plans to draw from at each step, or None where the plan stays
-    # blends clips and their labels (`mix_clips`); None leaves them as they are
-    mix: Callable[..., Part] | None = None
+    mix: Callable[..., Part] | None = None  # blends clips and their labels, as `mix_clips` does
     clip_norm: float | None = 1.0  # largest norm of the gradient; None clips nothing
     average: WeightAverage | None = None  # running average of the weights, or None
     seed: int = 0  # of the run
 
     def learn(self, parts: Sequence[Part], step: int) -> StepReport:
         """Take step `step`, counted from 0, on this process's parts of a batch."""
-        seed_step(self.seed, step, self.processes.rank)
+        torch.manual_seed(seeded_generator(self.seed, step, self.processes.rank).initial_seed())
         set_lr(self.optimizer, self.lrs.at(step))
         if self.sigmas is not None:
             set_sigma(self.model, self.sigmas.at(step))
         if self.budgets is not None:
             set_plan(bare_model(self.model), self.budgets.at(self.seed, step))
         self.model.train()
+        ready = [self.prepare(clips, targets) for clips, targets in parts]
         report = train_step(
-            self.model,
-            [self.prepare(clips, targets) for clips, targets in parts],
-            self.optimizer,
-            precision=self.precision,
-            clip_norm=self.clip_norm,
+            self.model, ready, self.optimizer, precision=self.precision, clip_norm=self.clip_norm
         )
         if self.average is not None:
             self.average.update(self.model, step)
@@ -158,13 +134,10 @@ class Learner:
         model = bare_model(self.model)
         if self.budgets is not None:
             set_plan(model, self.budgets.plans[0])
+        device, autocast = self.processes.device, self.precision.autocast
         with self.averaged():
             counter, _ = count_answers(
-                model,
-                batches,
-                num_classes=num_classes,
-                device=self.processes.device,
-                autocast=self.precision.autocast,
+                model, batches, num_classes=num_classes, device=device, autocast=autocast
             )
         sum_over_processes(counter.counts)
         accuracy = counter.result()
@@ -186,18 +159,18 @@ class Learner:
     def state(self) -> dict[str, Any]:
         """Give what is needed beside `weights` to go on exactly."""
         return {
-            "optimizer": get_optimizer_state_dict(self.model, self.optimizer, options=WHOLE),
+            "optimizer": states.get_optimizer_state_dict(self.model, self.optimizer, options=WHOLE),
             "scaler": self.precision.scaler.state_dict(),
             "raw": self._raw_weights() if self.average is not None else None,
         }
 
     def restore(self, weights: dict[str, Any], state: dict[str, Any]) -> None:
         """Take over what `weights` and `state` gave."""
-        set_model_state_dict(self.model, weights, options=WHOLE)
+        states.set_model_state_dict(self.model, weights, options=WHOLE)
         if self.average is not None:
-            self.average.capture(self.model)
-            set_model_state_dict(self.model, state["raw"], options=WHOLE)
-        set_optimizer_state_dict(  # a selector that no step has used yet has no state
+            self.average = WeightAverage(self.model, decay=self.average.decay)
+            states.set_model_state_dict(self.model, state["raw"], options=WHOLE)
+        states.set_optimizer_state_dict(  # a selector that no step has used yet has no state
             self.model, self.optimizer, optim_state_dict=state["optimizer"], options=SOME
         )
         self.precision.scaler.load_state_dict(state["scaler"])
@@ -216,5 +189,5 @@ class Learner:
         return nullcontext() if self.average is None else self.average.applied(self.model)
 
     def _raw_weights(self) -> dict[str, Tensor]:
-        found: dict[str, Any] = get_model_state_dict(self.model, options=WHOLE)
+        found: dict[str, Any] = states.get_model_state_dict(self.model, options=WHOLE)
         return {name: value.clone() for name, value in found.items()}

@@ -1,7 +1,5 @@
 """The training loop: epochs of steps, a validation after each, checkpoints on the way."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal
@@ -61,8 +59,7 @@ class Trainer:
     epochs: int  # passes over the data
     metadata: dict[str, Any] = field(default_factory=dict)  # goes into each checkpoint's weights
     validate_every: int = 1  # epochs from one validation to the next, and to the end
-    # the run ends after so many epochs without a better validation; None never
-    patience: int | None = None
+    patience: int | None = None  # epochs without a better validation after which the run ends
     opening: list[str] = field(default_factory=list)  # lines that say what is trained, on what
     testing: str = ""  # command that tests the best checkpoint
     checkpoint_seconds: float = 600  # time between checkpoints within an epoch
@@ -101,7 +98,7 @@ class Trainer:
         figures: dict[str, float] = {}
         with (
             RunReport(
-                self.folder,
+                folder=self.folder,
                 total_steps=self.total_steps,
                 steps_per_epoch=self.order.batches_per_epoch,
                 validate_every=self.validate_every,
@@ -146,16 +143,11 @@ class Trainer:
             figures = self.learner.figures(self.step)
             self.step += 1
             report.train(step=self.step, epoch=epoch, **(asdict(done) | figures))
-            if self.is_checkpoint_due(saved):
+            is_due = self.checkpoint_steps is not None and self.step % self.checkpoint_steps == 0
+            if is_due or main_process_says(time.monotonic() - saved > self.checkpoint_seconds):
                 self.save()
                 saved = time.monotonic()
             self.stop_if_asked(is_asked)
-
-    def is_checkpoint_due(self, saved: float) -> bool:
-        """Decide, the same in all processes, whether to write a checkpoint within the epoch."""
-        if self.checkpoint_steps is not None and self.step % self.checkpoint_steps == 0:
-            return True
-        return main_process_says(time.monotonic() - saved > self.checkpoint_seconds)
 
     def stop_if_asked(self, is_asked: Callable[[], bool]) -> None:
         """End the run with a checkpoint if the user wants it to."""

@@ -9,6 +9,8 @@ from torch.optim import AdamW
 
 from tokenselect.plan import SELECTORS
 
+TABLES = ("position", "pos_embed", "pos_encoding", "bias_table", "class_token", "cls_token")
+
 
 @dataclass(frozen=True, kw_only=True)
 class SigmaSchedule:
@@ -50,16 +52,17 @@ class LrSchedule:
         return self.end + (self.peak - self.end) * 0.5 * (1 + math.cos(math.pi * done))
 
 
-TABLES = ("position", "pos_embed", "pos_encoding", "bias_table", "class_token", "cls_token")
+def build_optimizer(
+    model: nn.Module,
+    *,
+    weight_decay: float = 0.05,
+    backbone_factor: float = 0.01,
+    selector_factor: float = 1.0,
+) -> AdamW:
+    """Build AdamW; parameters are in at most four groups, by learning rate and weight decay.
 
-
-def group_parameters(
-    model: nn.Module, *, weight_decay: float, backbone_factor: float, selector_factor: float = 1.0
-) -> list[dict[str, Any]]:
-    """Sort parameters into at most four groups, by learning rate and weight decay.
-
-    "factor" multiplies the scheduled learning rate. Vectors, biases, norms and learned tables do
-    not decay, nor what a model names in a method `no_weight_decay_names`.
+    A "factor" multiplies the learning rate, which `set_lr` sets before each step. Vectors, biases,
+    norms and learned tables do not decay, nor what a model's `no_weight_decay_names` gives.
     """
     groups: dict[tuple[bool, bool], dict[str, Any]] = {}
     spared = set(getattr(model, "no_weight_decay_names", set)())
@@ -73,27 +76,10 @@ def group_parameters(
         factor = selector_factor if is_selector else backbone_factor
         group = {"params": [], "factor": factor, "weight_decay": weight_decay if decays else 0.0}
         groups.setdefault((is_selector, decays), group)["params"].append(parameter)
-    return list(groups.values())
-
-
-def build_optimizer(
-    model: nn.Module,
-    *,
-    weight_decay: float = 0.05,
-    backbone_factor: float = 0.01,
-    selector_factor: float = 1.0,
-) -> AdamW:
-    """Build AdamW over `model`; the learning rate is set by `set_lr` before each step."""
-    groups = group_parameters(
-        model,
-        weight_decay=weight_decay,
-        backbone_factor=backbone_factor,
-        selector_factor=selector_factor,
-    )
     if not groups:
         raise ValueError("the model has no parameter to train")
     # fused: one pass over all parameters, which matters where they are small and many
-    return AdamW(groups, lr=0.0, fused=True)
+    return AdamW(list(groups.values()), lr=0.0, fused=True)
 
 
 def set_lr(optimizer: AdamW, lr: float) -> None:

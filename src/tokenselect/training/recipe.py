@@ -3,8 +3,6 @@
 They stop at the builder functions (`training/build.py`): nothing below takes one.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

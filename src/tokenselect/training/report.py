@@ -1,12 +1,12 @@
 """What a run tells: a progress bar, train.log, metrics.jsonl, and TensorBoard if installed."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import time
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -18,50 +18,44 @@ PAUSE = 30.0  # seconds between two lines of the log within an epoch
 ENOUGH = 3  # steps that tell how long an epoch takes
 
 
+@dataclass(kw_only=True)
 class RunReport:
     """Writes the metrics of a run; silent in all processes but the main one.
 
     Used as a context: the progress bar ends with it, whatever happens.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        total_steps: int,
-        steps_per_epoch: int | None = None,
-        validate_every: int = 1,
-        step: int = 0,
-        epoch: int = 0,
-        enabled: bool = True,
-    ):
-        """Continue the metrics of a run after `step` steps and `epoch` validated epochs."""
-        self.enabled = enabled
-        self.console = Console(stderr=True, quiet=not enabled)
+    folder: Path  # of the run
+    total_steps: int
+    steps_per_epoch: int
+    validate_every: int = 1
+    step: int = 0  # steps that were taken before
+    epoch: int = 0  # epochs that were validated before
+    enabled: bool = True
+
+    def __post_init__(self) -> None:
+        self.console = Console(stderr=True, quiet=not self.enabled)
         self.progress = Progress(
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[figures]}"),
             console=self.console,
-            disable=not (enabled and self.console.is_terminal),
+            disable=not (self.enabled and self.console.is_terminal),
         )
         self.task = self.progress.add_task(
-            "", total=total_steps, completed=step, epoch=epoch + 1, figures=""
+            "", total=self.total_steps, completed=self.step, epoch=self.epoch + 1, figures=""
         )
-        self.folder, self.path = folder, folder / METRICS
-        if enabled:
-            folder.mkdir(parents=True, exist_ok=True)
-            keep_until(self.path, step, epoch)
-        self.board = open_board(folder) if enabled else None
-        self.total_steps, self.validate_every = total_steps, validate_every
-        self.steps_per_epoch = steps_per_epoch or total_steps
-        self.first_step = step
+        self.path = self.folder / METRICS
+        if self.enabled:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            keep_until(self.path, self.step, self.epoch)
+        self.board = open_board(self.folder) if self.enabled else None
         self.step_seconds = self.validation_seconds = 0.0
         self.spoken = time.monotonic()
         self.restart_clock()
 
-    def __enter__(self) -> RunReport:
+    def __enter__(self) -> Self:
         self.progress.start()
         return self
 
@@ -80,10 +74,14 @@ class RunReport:
         self.step_seconds = seconds / self._steps
         figures["clips_per_second"] = self._clips / seconds
         left = write_duration(self.seconds_left(step))
-        told = f"{write_figures(figures)}  {left} left"
+        sigma = f"  σ {figures['sigma']:.3f}" if "sigma" in figures else ""
+        told = (
+            f"loss {figures['loss']:.3f}  accuracy {figures['accuracy']:.1%}  "
+            f"lr {figures['lr']:.2g}{sigma}  {figures['clips_per_second']:.1f} clips/s  {left} left"
+        )
         self.progress.update(self.task, completed=step, epoch=epoch + 1, figures=told)
         self.write("train", step=step, epoch=epoch, **figures)
-        if step == self.first_step + ENOUGH:
+        if step == self.step + ENOUGH:
             whole = self.steps_per_epoch * self.step_seconds + self.validation_seconds
             self.say(f"an epoch takes about {write_duration(whole)}, the rest of the run {left}")
         elif time.monotonic() - self.spoken > PAUSE:
@@ -123,15 +121,6 @@ class RunReport:
             self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def write_figures(figures: dict[str, float]) -> str:
-    """Put the figures of a step into one short line."""
-    sigma = f"  σ {figures['sigma']:.3f}" if "sigma" in figures else ""
-    return (
-        f"loss {figures['loss']:.3f}  accuracy {figures['accuracy']:.1%}  lr {figures['lr']:.2g}"
-        f"{sigma}  {figures['clips_per_second']:.1f} clips/s"
-    )
-
-
 def write_duration(seconds: float) -> str:
     """Write seconds as people say them: 40 s, 12 min, 3 h 20 min."""
     if seconds < 99.5:
@@ -142,19 +131,14 @@ def write_duration(seconds: float) -> str:
 
 def keep_until(path: Path, step: int, epoch: int) -> None:
     """Drop what comes after `step` and finished epochs: a resumed run does that again."""
-    if not path.exists():
-        return
-    lines = [line for line in path.read_text().splitlines() if is_before(line, step, epoch)]
-    write_whole(path, "".join(f"{line}\n" for line in lines))
-
-
-def is_before(line: str, step: int, epoch: int) -> bool:
-    """Tell whether a line of the metrics stays; one that a killed run did not finish does not."""
-    try:
-        values = json.loads(line)
-        return values["step"] <= step and (values["kind"] != "val" or values["epoch"] < epoch)
-    except (ValueError, KeyError, TypeError):
-        return False
+    kept = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        with suppress(ValueError, KeyError, TypeError):  # a line that a killed run did not finish
+            values = json.loads(line)
+            if values["step"] <= step and (values["kind"] != "val" or values["epoch"] < epoch):
+                kept.append(f"{line}\n")
+    if path.exists():
+        write_whole(path, "".join(kept))
 
 
 def open_board(folder: Path) -> Any:

@@ -34,13 +34,8 @@ def train(
 ) -> dict[str, float]:
     """Train a model as the recipe says; checkpoints and metrics go to `runs/NAME/`.
 
-    Args:
-        recipe: what to train, on what, how.
-        resume: continue the run of this name from its last checkpoint, exactly.
-        changes: to the model and the clips that the recipe gives.
-
-    Returns:
-        Figures of the last validation; none if the run was finished before.
+    To `resume` continues the run of this name from its last checkpoint, exactly. The figures are
+    those of the last validation; there are none if the run was finished before.
     """
     folder = recipe.folder
     with joined_processes(recipe.device) as processes, hold_run(folder, processes):
@@ -144,8 +139,6 @@ def flatten(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Write nested values with dotted keys: {"schedule.epochs": 5}."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{above}{key}.")
-        else:
-            flat[f"{above}{key}"] = value
+        is_section, name = isinstance(value, Mapping), f"{above}{key}"
+        flat |= flatten(value, f"{name}.") if is_section else {name: value}
     return flat

@@ -1,7 +1,5 @@
 """The sections of a recipe: what each choice of a run means, and which values it may have."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -25,8 +25,7 @@ class StepReport:
     """What one step did, over all processes."""
 
     loss: float  # mean cross-entropy of the batch
-    # share of clips whose highest logit is the label, or the larger of two mixed ones
-    accuracy: float
+    accuracy: float  # share of clips whose highest logit is the label, or the larger of two mixed
     gradient_norm: float  # before clipping
     num_clips: int  # clips of the batch
 
@@ -44,12 +43,6 @@ class Precision:
     def autocast(self) -> AbstractContextManager[object]:
         """Run the forward pass in the lower precision, if there is one."""
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype is not None)
-
-
-def count_correct(logits: Tensor, targets: Tensor) -> Tensor:
-    """Count the clips whose highest logit is the label, or the largest of the soft targets."""
-    labels = targets if targets.ndim == 1 else targets.argmax(dim=1)
-    return (logits.argmax(dim=1) == labels).sum()
 
 
 def train_step(
@@ -77,20 +70,13 @@ def train_step(
                 raise NonFiniteError(str(error)) from None
             loss = F.cross_entropy(logits.float(), targets)
             precision.scaler.scale(loss * (len(clips) / num_clips)).backward()
-        correct = count_correct(logits.detach(), targets)
+        labels = targets if targets.ndim == 1 else targets.argmax(dim=1)
+        correct = (logits.detach().argmax(dim=1) == labels).sum()
         totals[:2] += torch.stack([loss.detach() * len(clips), correct])
     totals[2] = num_clips
     loss_sum, correct, count = sum_over_processes(totals).tolist()
     if not math.isfinite(loss_sum):
         raise NonFiniteError(f"loss is {loss_sum / count}")
-    norm = update(model, optimizer, precision, clip_norm)
-    return StepReport(loss_sum / count, correct / count, norm, int(count))
-
-
-def update(
-    model: nn.Module, optimizer: Optimizer, precision: Precision, clip_norm: float | None
-) -> float:
-    """Clip, step, and return the norm that the gradient had; one that is not finite is refused."""
     precision.scaler.unscale_(optimizer)
     norm = nn.utils.clip_grad_norm_(model.parameters(), clip_norm or float("inf"))
     size = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)  # sharded models
@@ -98,4 +84,4 @@ def update(
         raise NonFiniteError(f"the gradient's norm is {size}")
     precision.scaler.step(optimizer)
     precision.scaler.update()
-    return size
+    return StepReport(loss_sum / count, correct / count, size, int(count))

@@ -9,12 +9,11 @@ are kept; and whether regions may move from frame to frame.
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import Subset
 
 from tokenselect.insertion import insert_selectors, selectors_of, set_plan
 from tokenselect.plan import SelectionPlan, Site
@@ -34,7 +33,7 @@ from tokenselect.training.distributed import Processes
 
 logger = logging.getLogger(__name__)
 
-TAUGHT_CLIPS, HELD_OUT_CLIPS = 1000, 1000  # of a run, at most
+MOST_CLIPS = 1000  # of a run, to teach with, and as many to choose by
 EVENNESS, STEADINESS = (0.0, 0.25, 0.5, 0.75), (0.0, 1.0)
 
 
@@ -63,7 +62,8 @@ def teach_selectors(
 ) -> list[Lesson]:
     """Give a trained model selectors that keep what its answers depend on; nothing else changes.
 
-    Sites are taught in the plan's order, each with those before it selecting already.
+    Sites are taught in the plan's order, each with those before it selecting already. The lessons
+    come in that order.
 
     Args:
         model: dense, or with selectors of the scorer "taught".
@@ -76,10 +76,6 @@ def teach_selectors(
         steps: of the scorer, 64 clips each; more of them learn the noise of what is shown.
         lr: highest learning rate of the scorer.
         seed: of the scorer's beginning and of the order it sees clips in.
-        tell: told what is being done.
-
-    Returns:
-        What each site was taught, in the plan's order.
     """
     plan = _prepare(model, plan)
     shown: Iterable[Shown] = clips
@@ -90,9 +86,7 @@ def teach_selectors(
     lessons = []
     with frozen(model):
         for number, site in enumerate(plan.sites):
-            keep_all = Site(
-                site.kind, site.block, 1.0
-            )  # as dense as without it, but with its hooks
+            keep_all = Site(site.kind, site.block, 1.0)  # dense, but with its hooks
             set_plan(model, SelectionPlan((*plan.sites[:number], keep_all)))
             tell(f"{site}: asking the model what its answers depend on")
             found = watch_clips(model, shown, site, uses_labels=uses_labels, seed=seed)
@@ -123,12 +117,9 @@ def teach_at_start(
 ) -> None:
     """Teach a run's selectors before its first step; all processes end with the same ones."""
     if processes.is_main:
-        batches = [
-            Shuffled(found, at_most=count, batch_size=batch_size, workers=workers, seed=seed)
-            for found, count in ((clips, TAUGHT_CLIPS), (held_out, HELD_OUT_CLIPS))
-        ]
+        loading = {"at_most": MOST_CLIPS, "batch_size": batch_size, "workers": workers}
+        shown, held = (Shuffled(found, **loading, seed=seed) for found in (clips, held_out))
         with torch.random.fork_rng():
-            shown, held = batches
             lessons = teach_selectors(model, shown, held_out=held, seed=seed, tell=logger.info)
         for lesson in lessons:
             logger.info("%s was taught; %.0f %% uniform", lesson.site, 100 * lesson.evenness)
@@ -144,12 +135,8 @@ class Shuffled:
         self, clips: ClipSet, *, at_most: int | None, batch_size: int, workers: int, seed: int
     ) -> None:
         order = torch.randperm(len(clips), generator=torch.Generator().manual_seed(seed))
-        self.loader: DataLoader[Any] = DataLoader(
-            Subset(clips.dataset, order[:at_most].tolist()),
-            batch_size=batch_size,
-            num_workers=workers,
-            collate_fn=clips.collate,
-        )
+        chosen = replace(clips, dataset=Subset(clips.dataset, order[:at_most].tolist()))
+        self.loader = chosen.batches(batch_size, workers=workers)
 
     def __iter__(self) -> Iterator[Shown]:
         return single_views(self.loader)
@@ -211,13 +198,8 @@ def _trust(model: nn.Module, site: Site, held_out: Iterable[Shown], *, uses_labe
 
 
 def choose_way(losses: Tensor, caution: Sequence[float]) -> int:
-    """Take the best of the most cautious ways that are within a standard error of the best one.
-
-    Args:
-        losses: (ways, clips).
-        caution: of each way.
-    """
-    means = losses.mean(dim=1)
+    """Take the best of the most cautious ways that are within a standard error of the best one."""
+    means = losses.mean(dim=1)  # of (ways, clips)
     behind = losses - losses[means.argmin()]  # clip by clip
     error = behind.std(dim=1) / math.sqrt(max(losses.shape[1], 1))
     close = (behind.mean(dim=1) <= error.nan_to_num(0.0)).nonzero().flatten().tolist()
