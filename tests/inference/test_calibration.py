@@ -7,14 +7,17 @@ from tokenselect import create_model
 from tokenselect.checkpoints import load_model, with_plan
 from tokenselect.inference.calibrate import (
     PAPER,
+    Candidate,
+    CostModel,
     Results,
     calibrate_model,
-    check_found,
+    check_met,
     find_results,
     fit_accuracy,
+    list_plans,
     rank,
+    usual_sites,
 )
-from tokenselect.inference.candidates import Candidate, CostModel, list_plans, usual_sites
 from tokenselect.measure.cost import count_macs
 from tokenselect.plan import SelectionPlan
 
@@ -74,10 +77,10 @@ def test_what_is_kept_is_averaged_over_the_blocks(model):
 
 def candidates():
     return {
-        "dense": Candidate(SelectionPlan(), 10, 1, 1),
-        "T0_0.5": Candidate(SelectionPlan.parse("T0_0.5"), 5, 0.5, 1),
-        "S0_0.5": Candidate(SelectionPlan.parse("S0_0.5"), 4, 1, 0.5),
-        "T0_0.6": Candidate(SelectionPlan.parse("T0_0.6"), 6, 0.6, 1),
+        "dense": Candidate(10, 1, 1),
+        "T0_0.5": Candidate(5, 0.5, 1),
+        "S0_0.5": Candidate(4, 1, 0.5),
+        "T0_0.6": Candidate(6, 0.6, 1),
     }
 
 
@@ -123,9 +126,9 @@ def test_a_target_in_milliseconds_is_measured(model):
 
 
 def test_a_target_that_nothing_meets_names_the_cheapest_plan():
-    ranked = rank(candidates(), None)
+    cheapest = rank(candidates(), None)["S0_0.5"]
     with pytest.raises(ValueError, match=r"no plan meets 3 GMACs: .* S0_0.5, takes 4 GMACs"):
-        check_found([], ranked, "3 GMACs", lambda p: p.gmacs, "GMACs")
+        check_met(3, cheapest, cheapest.gmacs, unit="GMACs")
 
 
 def test_targets_that_make_no_sense_are_refused(model):

@@ -5,7 +5,8 @@ import torch
 
 import tokenselect
 from tokenselect.data.sources import open_sample
-from tokenselect.inference.explain import be_silent, explain_video
+from tokenselect.inference.explain import explain_video
+from tokenselect.measure.cost import be_silent
 
 SMALL = {"num_classes": 3, "frames": 8, "size": 32}
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,8 @@ from tokenselect.checkpoints import info_of
 from tokenselect.data import VideoError, open_video
 from tokenselect.data.labels import fold
 from tokenselect.extras import require
-from tokenselect.inference.predict import (
-    Moment,
-    Reading,
-    Timeline,
-    Window,
-    read_windows,
-    score_windows,
-)
+from tokenselect.inference import predict
+from tokenselect.inference.predict import Moment, Reading, Window
 from tokenselect.inference.rows import Row, printable
 from tokenselect.measure.accuracy import Runner, score_views
 
@@ -30,99 +24,75 @@ TOP = 5
 FILE_ERRORS = (VideoError, OSError, ValueError, RuntimeError)  # of a file, not of a program
 OpenRun = Callable[[nn.Module], Runner]
 BLOCK = 16  # videos that a cluster hands out at a time: what a lost worker has to do again
-
-
 Step = Callable[[Iterable[Any]], Iterator[Any]]
+Named = tuple[str, Window | str]  # a video's name with a window of it, or why it cannot be read
 
 
-def read_videos(videos: Iterable[str], reading: Reading) -> Iterator[tuple[str, Window | str]]:
+def read_videos(videos: Iterable[str], reading: Reading) -> Iterator[Named]:
     """Cut videos window by window, each beside its name; one that cannot be read ends with why."""
     for video in videos:
         try:
             with closing(open_video(video)) as source:
-                for window in read_windows(source, reading):
+                for window in predict.read_windows(source, reading):
                     yield video, window
         except FILE_ERRORS as error:
             yield video, str(error) or type(error).__name__
 
 
 class SharedWork(IterableDataset[Any]):
-    """Work on items, of which each worker of a data loader takes the next when it has time."""
+    """Jobs, done in steps; each worker of a data loader takes the next when it has time."""
 
-    def __init__(self, items: Sequence[Any], work: Step) -> None:
-        self.items, self.work = items, work
+    def __init__(self, jobs: Sequence[Any], *steps: Step) -> None:
+        self.jobs, self.steps = jobs, steps
         self.taken = torch.multiprocessing.get_context().Value("q", 0)
 
     def __iter__(self) -> Iterator[Any]:
-        return self.work(self._take())
+        return reduce(lambda found, step: step(found), self.steps, self._take())
 
     def _take(self) -> Iterator[Any]:
         while True:
             with self.taken.get_lock():
                 number = self.taken.value
                 self.taken.value += 1
-            if number >= len(self.items):
+            if number >= len(self.jobs):
                 return
-            yield self.items[number]
+            yield self.jobs[number]
 
 
 def read_and_answer(
-    items: Sequence[Any],
-    read: Step,
-    answer: Step,
-    *,
-    model: nn.Module,
-    workers: int,
-    is_torch: bool,
+    jobs: Sequence[Any], read: Step, answer: Step, *, model: nn.Module, workers: int, is_torch: bool
 ) -> Iterator[Any]:
-    """Read items and answer what was read, in whatever order it is done.
+    """Read what each job names and answer what was read, in whatever order it is done.
 
     On a CPU every worker reads and runs the model in one thread: no pixel passes from process to
     process, and no thread waits for another. Where torch does not run the model, or an accelerator
-    does, the workers read and this process answers.
-
-    Args:
-        items: of which each is read on its own.
-        read: turns items into what is answered.
-        answer: turns that into answers.
-        model: which `answer` runs.
-        workers: processes; 0 does all in this one, as is done for fewer than two items each.
-        is_torch: whether torch runs the model.
+    does, the workers read and this process answers. It does all where there are no workers, or
+    fewer than two jobs each.
     """
-    if not workers or len(items) < 2 * workers:
-        yield from answer(read(items))
+    if not workers or len(jobs) < 2 * workers:
+        yield from answer(read(jobs))
         return
     in_workers = is_torch and next(model.parameters()).device.type == "cpu"
-    work = SharedWork(items, partial(_chain, read, answer) if in_workers else read)
+    work = SharedWork(jobs, read, answer) if in_workers else SharedWork(jobs, read)
     loader = DataLoader(work, batch_size=None, num_workers=workers, in_order=False)
     yield from loader if in_workers else answer(loader)
 
 
-def _chain(read: Step, answer: Step, items: Iterable[Any]) -> Iterator[Any]:
-    return answer(read(items))
-
-
 @torch.inference_mode()
 def answer_windows(
-    windows: Iterable[tuple[str, Window | str]],
-    *,
-    model: nn.Module,
-    batch: int = 8,
-    run: Runner | None = None,
+    windows: Iterable[Named], *, model: nn.Module, batch: int = 8, run: Runner | None = None
 ) -> Iterator[Row]:
-    """Classify windows, several videos' in one forward pass, and give each video's row.
+    """Classify windows, `batch` clips in one forward pass, and give each video's row.
 
-    Args:
-        windows: beside the name of their video, of each in order; those of several may alternate.
-        model: on the device that it shall run on, in evaluation mode.
-        batch: clips of one forward pass.
-        run: maps clips to logits in the model's place: its file in another runtime.
+    The windows of a video come in order beside its name; those of several may alternate. `run` maps
+    clips to logits in the model's place: its file in another runtime.
     """
     moments: dict[str, list[Moment]] = {}
     waiting: list[tuple[str, Window]] = []
 
     def answer() -> Iterator[Row]:
-        scores = score_windows(model, [window for _, window in waiting], batch=batch, run=run)
+        unseen = [window for _, window in waiting]
+        scores = predict.score_windows(model, unseen, batch=batch, run=run)
         for (video, window), probabilities in zip(waiting, scores, strict=True):
             moments.setdefault(video, []).append(Moment(window.start, window.end, probabilities))
             if window.number == window.of:
@@ -144,7 +114,7 @@ def answer_windows(
 def row_of(model: nn.Module, video: str, moments: list[Moment]) -> Row:
     """Make the row of a video of its windows' answers."""
     names = info_of(model).id2label
-    whole = Timeline(moments, moments[-1].end).whole
+    whole = predict.Timeline(moments, moments[-1].end).whole
     labels, probabilities = zip(*((names[n], round(p, 6)) for n, p in whole.top(TOP)), strict=True)
     windows = tuple(
         {
@@ -182,21 +152,14 @@ def on_this_machine(
     batch: int = 8,
     open_run: OpenRun | None = None,
 ) -> Iterator[Row]:
-    """Classify videos, in whatever order they are done.
+    """Classify videos in worker processes (`read_and_answer`), in whatever order they are done.
 
-    Args:
-        model: on the device that it shall run on.
-        videos: files.
-        reading: how they are read.
-        workers: processes, as in `read_and_answer`.
-        batch: clips of one forward pass.
-        open_run: gives what runs the model, where torch does not.
+    `open_run` gives what runs the model, where torch does not.
     """
     read = partial(read_videos, reading=reading)
     answer = partial(answer_windows, model=model, batch=batch, run=open_run and open_run(model))
-    is_torch = open_run is None
-    yield from read_and_answer(
-        videos, read, answer, model=model, workers=workers, is_torch=is_torch
+    return read_and_answer(
+        videos, read, answer, model=model, workers=workers, is_torch=open_run is None
     )
 
 

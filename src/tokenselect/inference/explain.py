@@ -1,7 +1,7 @@
 """One clip under several plans: what was kept, why, what it cost, what it changed."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,34 +16,24 @@ from tokenselect.data import FrameSource
 from tokenselect.data.clips import ClipRule
 from tokenselect.data.frame_source import escape_unprintable
 from tokenselect.data.sources import find_videos
+from tokenselect.data.synthetic import looks_synthetic
 from tokenselect.grid import TokenGrid
-from tokenselect.inference.predict import find_doubt
+from tokenselect.inference.predict import DOUBT, knows_synthetic
 from tokenselect.inference.preprocessor import Video, open_frames
 from tokenselect.insertion import adapter_of, record_selections, selectors_of, watch_grids
+from tokenselect.measure import cost
 from tokenselect.measure.accuracy import Runner
-from tokenselect.measure.cost import (
-    NOISY,
-    Timing,
-    are_told_apart,
-    be_silent,
-    layer_costs,
-    time_forwards,
-)
 from tokenselect.ops.anchors import Pair, corners_of, default_stride
 from tokenselect.plan import THW, SelectionPlan
 from tokenselect.selectors import RegionSelector, Selection, Selector
 from tokenselect.selectors.baselines import RandomScoring
 from tokenselect.selectors.scoring import AnchorFeatureScoring, Scoring
-from tokenselect.visualization.explanation import (
-    ClipStory,
-    Explanation,
-    Layer,
-    PlanStory,
-    SiteStory,
-)
+from tokenselect.visualization.explanation import ClipStory, Explanation, PlanStory, SiteStory
 from tokenselect.visualization.tracing import to_pixels, trace_sites
 
 PROBE = 960  # a side that every stride divides
+PlanOrText = SelectionPlan | str
+CountLayers = Callable[[nn.Module, list[THW], tuple[int, ...]], list[cost.Layer]]
 
 
 @dataclass(frozen=True)
@@ -77,25 +67,20 @@ def record_clip(model: nn.Module, clip: Tensor) -> Recording:
 @contextmanager
 def watch_maps(model: nn.Module, maps: dict[str, Tensor]) -> Iterator[None]:
     """Note the patches' scores at every site that scores patches; others score whole anchors."""
-    handles = []
-    for module in (selectors_of(model) or {}).values():
+
+    def note(module: nn.Module, arguments: tuple[TokenGrid]) -> None:
         selector = cast(Selector, module)
-        by_anchor = isinstance(selector.scoring, RandomScoring | AnchorFeatureScoring)
-        by_anchor = by_anchor and isinstance(selector, RegionSelector)
-        has_map = type(selector.scoring).score_map is not Scoring.score_map
-        if selector.site.kind == "T" or by_anchor or not has_map:
-            continue
+        maps[selector.site.label] = selector.scoring.score_map(arguments[0])[0].float().cpu()
 
-        def note(module: nn.Module, arguments: tuple[TokenGrid]) -> None:
+    with ExitStack() as hooks:
+        for module in (selectors_of(model) or {}).values():
             selector = cast(Selector, module)
-            maps[selector.site.label] = selector.scoring.score_map(arguments[0])[0].float().cpu()
-
-        handles.append(selector.register_forward_pre_hook(note))
-    try:
+            by_anchor = isinstance(selector.scoring, RandomScoring | AnchorFeatureScoring)
+            by_anchor = by_anchor and isinstance(selector, RegionSelector)
+            has_map = type(selector.scoring).score_map is not Scoring.score_map
+            if selector.site.kind != "T" and has_map and not by_anchor:
+                hooks.enter_context(selector.register_forward_pre_hook(note))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def spread_anchors(selection: Selection, *, stride: Pair | None = None) -> Tensor:
@@ -123,10 +108,7 @@ def block_strides(model: nn.Module) -> list[THW]:
 def patch_stride(model: nn.Module, *, video: THW, thw: THW) -> THW:
     """Give the stride of the embedding: the model's own word, else what the grid's size implies.
 
-    Args:
-        model: any that selectors can be inserted into.
-        video: frames, height and width of a clip.
-        thw: the grid made of it.
+    `video` has the frames, height and width of a clip, `thw` the grid made of it.
     """
     if hasattr(model, "embed_thw"):
         probed = cast(THW, model.embed_thw(PROBE, PROBE, PROBE))  # type: ignore[operator]
@@ -134,10 +116,6 @@ def patch_stride(model: nn.Module, *, video: THW, thw: THW) -> THW:
     else:
         t, h, w = (-(-length // side) for length, side in zip(video, thw, strict=True))
     return t, h, w
-
-
-PlanOrText = SelectionPlan | str
-CountLayers = Callable[[nn.Module, list[THW], tuple[int, ...]], list[Layer]]
 
 
 def explain(
@@ -150,25 +128,20 @@ def explain(
     seconds: float | None = None,
     repeats: int = 0,
 ) -> Explanation:
-    """Show what a model keeps of one clip, why, what that costs and what it changes.
+    """Show what a model keeps of one clip, why, what that costs and what it changes: dense first.
 
     Args:
-        model: of `load_model` or `create_model`.
         video: a file, an address, "sample:3", or frames as `Preprocessor` takes them.
         plan: one or several to explain beside the dense model; None for the model's own.
         method: of selection, in place of the model's own.
         start: seconds into the video at which the part to look at begins.
         seconds: length of that part; None for all that follows. The clip is its middle.
         repeats: timed forwards of each plan; 0 times nothing.
-
-    Returns:
-        The clip, and what happened to it: dense first, then the plans.
     """
     if plan is None and not plan_of(model):  # a dense model has no trained selector
         plan, method = DEFAULT_PLAN, method or "motion"
     plans = [plan_of(model)] if plan is None else [plan] if isinstance(plan, PlanOrText) else plan
-    models = [with_plan(model, "dense")]
-    models += [with_plan(model, one, method=method) for one in plans]
+    models = [with_plan(model, "dense"), *(with_plan(model, p, method=method) for p in plans)]
     if isinstance(video, str | Path):
         found, *others = find_videos([str(video)])
         if others:
@@ -178,7 +151,7 @@ def explain(
         source, name = open_frames(video), "frames"
     explain_it = partial(explain_video, models, name=name, start=start, seconds=seconds)
     with closing(source):
-        return explain_it(source, repeats=repeats, tell=be_silent)
+        return explain_it(source, repeats=repeats, tell=cost.be_silent)
 
 
 def explain_video(
@@ -189,22 +162,17 @@ def explain_video(
     start: float = 0.0,
     seconds: float | None = None,
     repeats: int = 3,
-    count: CountLayers = layer_costs,
+    count: CountLayers = cost.layer_costs,
     open_run: Callable[[nn.Module], Runner] | None = None,
     tell: Callable[[str], object] = print,
 ) -> Explanation:
-    """Explain one clip of a video.
+    """Explain one clip of a video, with the settings of `explain`.
 
     Args:
         models: the same backbone under one or more plans; the first is compared with.
-        source: the video.
         name: of the video, as shown.
-        start: seconds into the video.
-        seconds: length of the part that the clip is taken from; None for all that follows.
-        repeats: timed forwards of each plan; 0 times nothing.
         count: counts multiply-adds; someone who asks again may remember them.
         open_run: gives what answers and is timed in a model's place: its file in a runtime.
-        tell: told what is being done.
     """
     first, info, name = models[0], info_of(models[0]), escape_unprintable(name)
     numbers = choose_frames(source, info.clip_rule, start=start, seconds=seconds)
@@ -219,12 +187,11 @@ def explain_video(
         if run is not model:
             recording = replace(recording, logits=run(inputs)[0])
         recordings.append(recording)
-    video = (len(numbers), *view.size)
-    stride = patch_stride(first, video=video, thw=recordings[0].thw)
+    stride = patch_stride(first, video=(len(numbers), *view.size), thw=recordings[0].thw)
     times = [float(source.times[number]) for number in numbers]
     clip = ClipStory(name, frames, numbers, times, view, stride)
     tell("timing")
-    latency = time_forwards(runners, inputs, repeats=repeats) if repeats else {}
+    latency = cost.time_forwards(runners, inputs, repeats=repeats) if repeats else {}
     tell("counting multiply-adds")
     plans = [
         tell_plan(
@@ -238,10 +205,10 @@ def explain_video(
     ]
     notes = list(dict.fromkeys(remark for model in models for remark in remarks_of(model)))
     if noisy := find_noisy(latency):
-        notes.append(f"{', '.join(noisy)}: {NOISY}")
+        notes.append(f"{', '.join(noisy)}: {cost.NOISY}")
     names = info.class_names
-    if doubt := find_doubt(first, frames):
-        notes.insert(0, f"{name} {doubt}")
+    if knows_synthetic(first) and not looks_synthetic(frames):
+        notes.insert(0, f"{name} {DOUBT}")
         names = ["unknown to this model"] * len(names)
     return Explanation(info.name, names, clip, plans, notes)
 
@@ -253,19 +220,18 @@ def choose_frames(
     length = float(source.times[-1]) + 1 / source.fps
     if not 0 <= start < length:
         raise ValueError(f"start must be in [0, {length:.2f}) seconds, got {start:g}")
-    first = int((source.times < start).sum())
-    stop = source.num_frames
+    first, stop = int((source.times < start).sum()), source.num_frames
     if seconds is not None:
         stop = max(first + 1, int((source.times < start + seconds).sum()))
     return rule.sample(first, stop)[0]
 
 
-def find_noisy(latency: dict[str, Timing]) -> list[str]:
+def find_noisy(latency: dict[str, cost.Timing]) -> list[str]:
     """List the plans whose time cannot be told from the first one's."""
     if not latency:
         return []
     first, *others = latency
-    return [plan for plan in others if not are_told_apart(latency[first], latency[plan])]
+    return [plan for plan in others if not cost.are_told_apart(latency[first], latency[plan])]
 
 
 def tell_plan(
@@ -273,8 +239,8 @@ def tell_plan(
     recording: Recording,
     clip: ClipStory,
     *,
-    layers: list[Layer],
-    milliseconds: Timing | None,
+    layers: list[cost.Layer],
+    milliseconds: cost.Timing | None,
 ) -> PlanStory:
     """Put together what one plan did to the clip."""
     traces = trace_sites(recording.selections, thw=recording.thw, strides=block_strides(model))

@@ -4,15 +4,13 @@ A thread reads the camera and keeps the newest frames only, so that an answer is
 is long past, however slow the model is. Frames that no clip has shown are counted.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import av
 import torch
@@ -56,11 +54,9 @@ class Look:
     def to_dict(self, *, top: int) -> dict[str, Any]:
         """Give the answer as JSON values."""
         clip, names = self.explanation.clip, self.explanation.class_names
+        best = self.plan.top(top)
         return {
-            "top": [
-                {"label": names[number], "probability": probability}
-                for number, probability in self.plan.top(top)
-            ],
+            "top": [{"label": names[n], "probability": probability} for n, probability in best],
             "plan": self.plan.plan,
             "frames": [self.first + number for number in clip.numbers],
             "kept": boxes_of(clip, self.explanation.kept(self.plan)),
@@ -78,16 +74,13 @@ class Watcher:
         self.layers = [Layer("all", count_macs(model, *self.rule.shape).gmacs)]
         self.gmacs_dense = count_macs(with_plan(model, "dense"), *self.rule.shape).gmacs
 
-    def _costs(self, *_: object) -> list[Layer]:
-        return self.layers
-
     def look(self, frames: Tensor, *, fps: float, name: str) -> Look:
         """Answer the newest (t, 3, h, w) uint8 frames, as many as a clip spans."""
         start = time.perf_counter()
         first = max(0, len(frames) - span_of(self.rule, fps))
         source = FramesInMemory(frames[first:], fps=fps, name=name)
         explanation = explain_video(
-            [self.model], source, name=name, repeats=0, count=self._costs, tell=be_silent
+            [self.model], source, name=name, repeats=0, count=lambda *_: self.layers, tell=be_silent
         )
         return Look(explanation, time.perf_counter() - start, self.gmacs_dense, first)
 
@@ -102,11 +95,8 @@ def span_of(rule: ClipRule, fps: float) -> int:
 class Stream:
     """The newest frames of a camera, or of a file that is played like one.
 
-    Used as a context, in which a thread reads.
-
-    Attributes:
-        arrived: frames so far.
-        skipped: frames that gave way to newer ones before any clip showed them.
+    Used as a context, in which a thread reads. Of the frames that `arrived` so far, those `skipped`
+    gave way to newer ones before any clip showed them.
     """
 
     def __init__(self, source: str) -> None:
@@ -128,7 +118,7 @@ class Stream:
         self._changed, self._is_over = threading.Condition(), False
         self._thread = threading.Thread(target=self._read, name="tokenselect-live", daemon=True)
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

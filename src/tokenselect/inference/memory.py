@@ -20,7 +20,6 @@ def optimize_for_inference(model: nn.Module, *, keep_memory: bool = False) -> nn
     Run it inside `torch.inference_mode()`, so that our backbones take their fast paths.
 
     Args:
-        model: any model, with or without selectors.
         keep_memory: also call `keep_freed_memory`, which changes the whole process for good.
     """
     if keep_memory:

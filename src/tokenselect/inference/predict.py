@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, Self
 
 import torch
@@ -23,6 +23,10 @@ from tokenselect.selectors import FrameSelector
 
 PROBE_SIDE = 32  # side of the clips that an embedding is tried with
 MAX_TIMES = 32  # as many clips make one, at most: 512 frames of a model that takes 16
+DOUBT = (
+    "is not a synthetic action, and this model knows nothing else: give the --checkpoint of a "
+    "model that was trained on such videos, or --model with --weights"
+)
 
 
 @dataclass(frozen=True)
@@ -57,15 +61,9 @@ class Timeline:
 
         Where windows overlap, the later begins in the middle of what they share.
         """
-        joined: list[list[Moment]] = []
-        for moment in self.moments:
-            label = moment.top(1)[0][0]
-            if joined and joined[-1][-1].top(1)[0][0] == label:
-                joined[-1].append(moment)
-            else:
-                joined.append([moment])
-        starts = [0.0]
-        starts += [(a[-1].end + b[0].start) / 2 for a, b in pairwise(joined)]
+        groups = groupby(self.moments, key=lambda moment: moment.top(1)[0][0])
+        joined = [list(group) for _, group in groups]
+        starts = [0.0, *((a[-1].end + b[0].start) / 2 for a, b in pairwise(joined))]
         ends = [*starts[1:], self.seconds]
         return [
             Moment(start, end, torch.stack([m.probabilities for m in group]).mean(dim=0))
@@ -79,7 +77,6 @@ def split_windows(
     """Cut a long video into overlapping windows of frames.
 
     Args:
-        source: the video.
         seconds: length of a window; 0 never cuts, and nor is a video cut that is less than half
             as long again.
         step: seconds from one window to the next; None for half a window.
@@ -97,21 +94,10 @@ def split_windows(
     return [(start, start + length) for start in starts]
 
 
-DOUBT = (
-    "is not a synthetic action, and this model knows nothing else: give the --checkpoint of a "
-    "model that was trained on such videos, or --model with --weights"
-)
-
-
 def knows_synthetic(model: nn.Module) -> bool:
     """Tell whether a model was trained on synthetic actions alone."""
     data = dict(info_of(model).metadata.get("recipe") or {}).get("data", {})
     return bool(data.get("source") == "synthetic")
-
-
-def find_doubt(model: nn.Module, frames: Tensor) -> str | None:
-    """Say why a model cannot know what (t, 3, h, w) uint8 frames show, if that is certain."""
-    return DOUBT if knows_synthetic(model) and not looks_synthetic(frames) else None
 
 
 def check_known(model: nn.Module, videos: Iterable[str]) -> None:
@@ -170,13 +156,10 @@ def read_windows(source: FrameSource, reading: Reading) -> Iterator[Window]:
 def score_windows(
     model: nn.Module, windows: Sequence[Window], *, batch: int, run: Runner | None = None
 ) -> Tensor:
-    """Give (n, classes) probabilities of windows, their views averaged.
+    """Give (n, classes) probabilities of windows, the equally many views of each averaged.
 
-    Args:
-        model: on the device that it shall run on, in evaluation mode.
-        windows: with as many views each.
-        batch: clips of one forward pass, to bound memory.
-        run: maps clips to logits in the model's place: its file in another runtime.
+    A forward pass takes `batch` clips. `run` maps clips to logits in the model's place: its file in
+    another runtime.
     """
     crops = torch.stack([window.crops for window in windows])  # (n, v, t, 3, h, w)
     clips = info_of(model).clip_rule.normalize(crops.flatten(0, 1)).unflatten(0, crops.shape[:2])
@@ -197,15 +180,9 @@ def predict_video(
     run: Runner | None = None,
     on_window: Callable[[int, int], object] | None = None,
 ) -> Timeline:
-    """Classify a video, or each window of a long one.
+    """Classify a video, or each window of a long one, with the settings of `Reading`.
 
     Args:
-        model: in evaluation mode.
-        source: the video.
-        clips: of each window, spread over it.
-        crops: of each clip.
-        window: seconds; 0 takes any video as one.
-        step: seconds from window to window; None for half a window.
         clips_at_once: of one forward, to bound memory.
         run: maps clips to logits in the model's place: its file in another runtime.
         on_window: told how many of how many windows are done.
@@ -253,12 +230,8 @@ def predict_whole(model: nn.Module, source: FrameSource, *, window: float = 10.0
     """Classify a video as one clip, read as densely in time as the model's own clips.
 
     The first T site keeps as many frames as of such a clip, so that only the embedding and the
-    scorer see more. Positions are interpolated over the clip.
-
-    Args:
-        model: with a T site, in evaluation mode.
-        source: the video.
-        window: seconds of a clip, where the model's clips have no stride of their own.
+    scorer see more. Positions are interpolated over the clip. `window` has the seconds of a clip,
+    where the model's clips have no stride of their own.
     """
     rule, sites = info_of(model).clip_rule, list(plan_of(model))
     place = next((n for n, site in enumerate(sites) if site.kind == "T"), None)
@@ -307,12 +280,9 @@ def answer_video(
     predict: Callable[[FrameSource], Timeline],
     predict_at_once: Callable[[FrameSource], WholeVideo] | None = None,
 ) -> Answer:
-    """Classify a video; one that cannot be read gives its error instead.
+    """Classify a video by `predict_video`, and as one clip by `predict_whole` if that is given.
 
-    Args:
-        video: as `find_videos` gives it.
-        predict: classifies an open video: `predict_video` with its settings.
-        predict_at_once: takes it as one clip, too: `predict_whole` with its settings.
+    Both come with their settings. A video that cannot be read gives its error instead.
     """
     try:
         with closing(video.open()) as source:
@@ -325,24 +295,19 @@ def answer_video(
 def cost_of(
     model: nn.Module, *, repeats: int = 3, open_run: Callable[[nn.Module], Runner] | None = None
 ) -> Costs:
-    """Count and time one view, with the plan and dense, on the model's device.
+    """Count and time one view, with the plan and dense in turns, on the model's device.
 
-    Args:
-        model: the model.
-        repeats: timed forwards of each, in turns; 0 times nothing.
-        open_run: gives what runs a model, where torch does not.
+    `open_run` gives what runs a model, where torch does not.
     """
     shape = info_of(model).clip_rule.shape
-    models = {"dense": with_plan(model, "dense")}
-    if plan_of(model):
-        models["selected"] = model
+    models = {"dense": with_plan(model, "dense")} | ({"selected": model} if plan_of(model) else {})
     gmacs = {name: count_macs(one, *shape).gmacs for name, one in models.items()}
     timed: dict[str, Timing] = {}
     if repeats:
         device = next(model.parameters()).device
         runners = {name: open_run(one) if open_run else one for name, one in models.items()}
         timed = time_forwards(runners, torch.randn(shape, device=device), repeats=repeats)
-    last = "selected" if "selected" in models else "dense"
+    last = next(reversed(models))
     return Costs(gmacs[last], gmacs["dense"], timed.get(last), timed.get("dense"))
 
 
@@ -363,12 +328,8 @@ def answer_to_dict(answer: Answer, id2label: Mapping[int, str], *, top: int) -> 
             "top": guesses(answer.whole.moment, id2label, top=top),
         }
     told["timeline"] = [
-        {
-            "start": round(moment.start, 3),
-            "end": round(moment.end, 3),
-            "top": guesses(moment, id2label, top=top),
-        }
-        for moment in answer.timeline.moments
+        {"start": round(m.start, 3), "end": round(m.end, 3), "top": guesses(m, id2label, top=top)}
+        for m in answer.timeline.moments
     ]
     return told
 

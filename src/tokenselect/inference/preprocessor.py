@@ -1,10 +1,9 @@
 """Videos in, what the model wants out, called as Hugging Face's image processors are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -26,20 +25,15 @@ class Preprocessor:
         preprocess = tokenselect.Preprocessor(model)
         logits = model(**preprocess("clip.mp4"))
 
-    Args:
-        model: the model to prepare clips for, or its clip rule.
+    It takes the model's clip rule in its place, too.
     """
 
     def __init__(self, model: nn.Module | ClipRule) -> None:
         self.rule = model if isinstance(model, ClipRule) else info_of(model).clip_rule
 
     @classmethod
-    def from_pretrained(cls, path: str | Path) -> Preprocessor:
-        """Make the one of a saved model or a run; only its description is used.
-
-        Args:
-            path: a run's folder, a checkpoint's folder, a file or a Hub repository.
-        """
+    def from_pretrained(cls, path: str | Path) -> Self:
+        """Make the one of a run, checkpoint, file or Hub repository from its description alone."""
         metadata = read_metadata(path)
         if "model" not in metadata:
             raise ValueError(f"{path} does not say how its model takes videos")

@@ -1,7 +1,5 @@
 """The answers for many videos as a file: one row per video, restartable, never mixed."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -9,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tokenselect.extras import require
 from tokenselect.locking import holding, write_whole, writing
@@ -29,8 +27,7 @@ class Row:
     seconds: float | None = None  # length of the video
     labels: tuple[str, ...] = ()  # most likely classes in order
     probabilities: tuple[float, ...] = ()  # of those classes
-    # of a long video, what is in each window: start, end, label, probability
-    timeline: tuple[Mapping[str, Any], ...] = ()
+    timeline: tuple[Mapping[str, Any], ...] = ()  # start, end, label, probability of each window
     error: str | None = None  # why there is no answer, or None
 
     def to_dict(self) -> dict[str, Any]:
@@ -38,7 +35,7 @@ class Row:
         return {**asdict(self), **{name: list(getattr(self, name)) for name in LISTS}}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Row:
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Make a row of plain values."""
         return cls(**{**values, **{name: tuple(values[name] or ()) for name in LISTS}})
 
@@ -70,12 +67,15 @@ def classify_videos(
 
     Args:
         videos: files; one named twice is done once.
-        out: the file, .parquet, .csv or .jsonl.
+        out: .parquet, .csv or .jsonl.
         engine: answers for the videos it is given, in any order.
         settings: what the answers depend on; rows of others are never mixed in.
         on_row: told how many of how many are done.
     """
-    check_table(out)
+    if out.suffix not in SUFFIXES:
+        raise ValueError(f"results go to {', '.join(SUFFIXES)}, got {out.name!r}")
+    if out.suffix == ".parquet":
+        _pyarrow()  # is missed before any work is done
     wanted = dict.fromkeys(videos)
     with holding(out):
         done = {row.video: row for row in read_rows(out, settings)} if out.exists() else {}
@@ -148,14 +148,6 @@ def check_settings(path: Path, made_with: Mapping[str, Any], settings: Mapping[s
         raise ValueError(f"{path} holds rows made with {theirs}: use another file, or delete it")
 
 
-def check_table(path: Path) -> None:
-    """Refuse a kind of file that cannot be written, before any work is done."""
-    if path.suffix not in SUFFIXES:
-        raise ValueError(f"results go to {', '.join(SUFFIXES)}, got {path.name!r}")
-    if path.suffix == ".parquet":
-        _pyarrow()
-
-
 def settings_file(path: Path) -> Path:
     """Give the file beside a .csv or .jsonl that says what made its rows."""
     return path.with_name(f"{path.name}.settings.json")
@@ -208,13 +200,12 @@ def _write_csv(file: Any, values: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _read_csv(file: Any) -> list[dict[str, Any]]:
-    rows = []
-    for texts in csv.DictReader(file):
-        row: dict[str, Any] = {name: text or None for name, text in texts.items()}
-        for name in ("probability", "seconds"):
-            row[name] = None if row[name] is None else float(row[name])
-        rows.append({**row, **{name: json.loads(texts[name] or "[]") for name in LISTS}})
-    return rows
+    kinds: dict[str, Callable[[str], Any]] = {"probability": float, "seconds": float}
+    kinds |= dict.fromkeys(LISTS, json.loads)
+    return [
+        {name: kinds.get(name, str)(text) if text else None for name, text in row.items()}
+        for row in csv.DictReader(file)
+    ]
 
 
 def _schema(pyarrow: Any) -> Any:
