@@ -168,7 +168,7 @@ def test_a_model_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path, mo
         path.write_bytes(b"half of it")
         raise SafetensorError("No space left on device")
 
-    monkeypatch.setattr("tokenselect.checkpoints.hosts.save_file", fill_up)
+    monkeypatch.setattr("tokenselect.checkpoints.files.save_file", fill_up)
     model = create_model("mvit_mini", num_classes=3, frames=4, size=32)
     with pytest.raises(OSError, match=r"model\.safetensors could not be written: No space left"):
         save_model(model, tmp_path / "model")

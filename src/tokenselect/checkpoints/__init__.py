@@ -1,7 +1,6 @@
 """Models with all that belongs to them: loaded, put under another plan, saved, shared."""
 
-from tokenselect.checkpoints.files import load_model, save_model
-from tokenselect.checkpoints.hosts import load_selectors
+from tokenselect.checkpoints.files import load_model, load_selectors, save_model
 from tokenselect.checkpoints.model import (
     ModelInfo,
     info_of,

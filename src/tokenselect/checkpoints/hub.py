@@ -41,7 +41,7 @@ def save_pretrained(
     license: str | None = None,
     repo: str = "USER/MODEL",
 ) -> Path:
-    """Write a folder to share: weights, `config.json` and a model card.
+    """Write a folder to share, and give it: weights, `config.json` and a model card.
 
     Args:
         model: of ours, with whatever selectors it has now.
@@ -50,9 +50,6 @@ def save_pretrained(
         metadata: anything else to keep, as JSON: `{"results": {"Kinetics-400 top-1": 0.775}}`.
         license: of the weights, as the Hub spells it: "mit", "cc-by-4.0".
         repo: where the card says that the model can be loaded from.
-
-    Returns:
-        The folder.
     """
     folder = Path(folder)
     if getattr(model, "settings", None) is None:  # its library writes configuration and card
@@ -78,17 +75,13 @@ def push_to_hub(
     token: str | None = None,
     commit_message: str = "Upload model with tokenselect",
 ) -> str:
-    """Upload what `save_pretrained` writes, with the same settings, to a repository.
+    """Upload what `save_pretrained` writes, with the same settings; give the upload's address.
 
     Args:
         model: of ours; those of transformers have a `push_to_hub` of their own.
         repo_id: "user/name", made if need be; `load_model` takes the same.
         private: whether a new repository is; None for the account's own setting.
         token: of the account; None for the one this machine is logged in with.
-        commit_message: of the upload.
-
-    Returns:
-        Address of the upload.
     """
     from huggingface_hub import HfApi
 

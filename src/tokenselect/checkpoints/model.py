@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from tokenselect.data.clips import ClipRule, rule_of_model, rule_of_recipe
 from tokenselect.insertion import insert_selectors, remove_selectors, selectors_of
-from tokenselect.models import create_model
 from tokenselect.plan import SELECTORS, SelectionPlan
 from tokenselect.selectors.build import METHODS, has_parameters
 
@@ -30,11 +29,9 @@ class ModelInfo:
     name: str  # the name that `create_model` knows it by
     id2label: Mapping[int, str]  # class number to class name
     clip_rule: ClipRule  # how the model wants its clips
-    # what else its file says: recipe, results, license
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # recipe, results, license
     notes: tuple[str, ...] = ()  # what whoever reads its answers must know
-    # arguments of `insert_selectors` for its selectors
-    selection: Mapping[str, Any] = field(default_factory=dict)
+    selection: Mapping[str, Any] = field(default_factory=dict)  # arguments of `insert_selectors`
     # parameters of trained selectors by name; None where nothing was trained, so that any plan is
     # as good as another
     trained: Mapping[str, Tensor] | None = None
@@ -59,8 +56,7 @@ def info_of(model: nn.Module) -> ModelInfo:
     info = getattr(model, "info", None)
     if isinstance(info, ModelInfo):
         return info
-    settings = settings_of(model)
-    selectors = selectors_of(model)
+    settings, selectors = settings_of(model), selectors_of(model)
     return ModelInfo(
         settings["name"],
         number_classes(settings["num_classes"]),
@@ -101,9 +97,7 @@ def with_plan(model: nn.Module, plan: Plan, *, method: str | None = None) -> nn.
     """
     info = info_of(model)
     selection = {**selection_of(model), **({"method": method} if method else {})}
-    trained = info.trained
-    if trained is not None:
-        trained = {**trained, **own_selectors(model)}
+    trained = None if info.trained is None else {**info.trained, **own_selectors(model)}
     shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
     other = remove_selectors(copy.deepcopy(model, shared))
     return select(other, plan, replace(info, selection=selection, trained=trained))
@@ -123,15 +117,13 @@ def select(model: nn.Module, plan: Plan, info: ModelInfo) -> nn.Module:
 def fill_selectors(model: nn.Module, trained: Mapping[str, Tensor]) -> None:
     """Let a model's selectors share the trained parameters."""
     own = own_selectors(model)
-    missing = own.keys() - trained.keys()
-    if missing:
+    if missing := own.keys() - trained.keys():
         raise ValueError(
             f"plan {str(plan_of(model))!r} selects at {sites_of(missing)}, where the weights have "
             f"no trained selector (they have {sites_of(trained)}); methods that need no training: "
             f"{', '.join(UNTRAINED)}"
         )
-    other_size = [name for name in own if own[name].shape != trained[name].shape]
-    if other_size:
+    if other_size := [name for name in own if own[name].shape != trained[name].shape]:
         raise ValueError(
             f"the selector at {sites_of(other_size)} was trained for clips of another size: load "
             "the model without size"
@@ -188,16 +180,6 @@ def describe_model(model: nn.Module) -> dict[str, Any]:
     return settings
 
 
-def read_settings(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the settings of selectors from JSON."""
-    settings = dict(saved)
-    if "is_tokenwise" in settings:  # as 0.1 wrote it
-        settings["tokenwise"] = settings.pop("is_tokenwise")
-    if settings.get("stride") is not None:
-        settings["stride"] = tuple(settings["stride"])
-    return settings
-
-
 def rule_of(settings: Mapping[str, Any], recipe: Mapping[str, Any] | None = None) -> ClipRule:
     """Give the clips that a model was trained on, else the published ones, at the model's size."""
     frames, size = settings["frames"], settings["size"]
@@ -210,15 +192,3 @@ def rule_of(settings: Mapping[str, Any], recipe: Mapping[str, Any] | None = None
 def number_classes(count: int) -> dict[int, str]:
     """Name classes by their numbers."""
     return {number: f"class {number}" for number in range(count)}
-
-
-def rebuild(described: Mapping[str, Any], *, size: Sides | None = None) -> nn.Module:
-    """Build the model that `describe_model` described: dense, with random weights."""
-    settings: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in described.items()
-        if name not in ("plan", "selection")
-    }
-    if size is not None:
-        settings["size"] = size
-    return create_model(**settings)

@@ -4,7 +4,7 @@ import collections
 import json
 import pickle
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +17,11 @@ from torch import Tensor
 from tokenselect.extras import MissingExtraError
 from tokenselect.weights.public import fetch_repository, is_repository
 
-ALLOWED = {
+WEIGHTS = "model.safetensors"
+WRAPPERS = ("module.", "_orig_mod.", "model.")  # of DDP, torch.compile, Lightning
+IGNORED = ("data_preprocessor.",)  # colours of mmaction2, not learned
+NO_WEIGHTS = "is damaged, or neither a safetensors nor a torch file"
+ALLOWED = {  # what tensors are made of
     ("collections", "OrderedDict"): collections.OrderedDict,
     ("torch._utils", "_rebuild_tensor"): torch._utils._rebuild_tensor,
     ("torch._utils", "_rebuild_tensor_v2"): torch._utils._rebuild_tensor_v2,
@@ -36,23 +40,17 @@ class Placeholder:
         """Stand for the result, too."""
         return self
 
-    def __setstate__(self, content: Any) -> None:
+    def __setitem__(self, *content: Any) -> None:
         pass
 
-    append = extend = __setstate__
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        pass
+    append = extend = __setstate__ = __setitem__
 
 
 class TensorUnpickler(pickle.Unpickler):
     """Finds what tensors are made of, and placeholders for all else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Give the class or function of that name if it is one of a tensor.
-
-        Names of storages never come here: `torch.load` takes them itself.
-        """
+        """Give what tensors are made of; `torch.load` itself takes the names of storages."""
         if (module, name) in ALLOWED:
             return ALLOWED[module, name]
         if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
@@ -60,17 +58,11 @@ class TensorUnpickler(pickle.Unpickler):
         return Placeholder
 
 
-WEIGHTS = "model.safetensors"
-WRAPPERS = ("module.", "_orig_mod.", "model.")  # of DDP, torch.compile, Lightning
-IGNORED = ("data_preprocessor.",)  # colours of mmaction2, not learned
-
-
 def find_checkpoint(path: str | Path) -> Path:
     """Find the file of weights that a path or a name stands for.
 
-    Args:
-        path: a run's folder (its best is taken, else its last), a checkpoint's folder, a file, or
-            a repository of the Hugging Face Hub ("user/name").
+    It may be a run's folder (its best is taken, else its last), a checkpoint's folder, a file, or a
+    repository of the Hugging Face Hub ("user/name").
     """
     if is_repository(path):
         return fetch_repository(str(path), WEIGHTS)
@@ -104,11 +96,11 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
     if not is_safetensors(file):
         return {}
     with blaming_source(file, NO_WEIGHTS), safe_open(file, framework="pt") as opened:
-        text = opened.metadata() or {}
-    return {name: _parse(value) for name, value in text.items()}
-
-
-NO_WEIGHTS = "is damaged, or neither a safetensors nor a torch file"
+        found: dict[str, Any] = dict(opened.metadata() or {})
+    for name, text in found.items():
+        with suppress(json.JSONDecodeError):  # other programs write text that is none: it stays
+            found[name] = json.loads(text)
+    return found
 
 
 @contextmanager
@@ -174,11 +166,3 @@ def _load_pickled(file: Path) -> Any:
             return torch.load(
                 opened, map_location="cpu", weights_only=False, pickle_module=tensors_only
             )
-
-
-def _parse(text: str) -> Any:
-    """Read JSON; text that is none (other programs write such metadata) stays as it is."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text

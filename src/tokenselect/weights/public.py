@@ -53,10 +53,18 @@ def public_weights(model: str) -> dict[str, PublicFile]:
 
 
 def fetch_public(file: PublicFile) -> Path:
-    """Give the path of a public file, downloading it first if it is not here."""
+    """Give the path of a public file, downloaded first, whole or not at all, if it is not here."""
     path = file.path
     if not path.is_file():
-        download(file, path)
+        checksum = f"SHA-256 beginning with {file.sha256}" if file.sha256 else "no checksum known"
+        advice = f"put {file.publisher}'s file from {file.url} ({checksum}) at {path}"
+        if file.url.startswith(DRIVE):  # a page with a button, not the file
+            raise FileNotFoundError(f"this file can only be downloaded by hand: {advice}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            torch.hub.download_url_to_file(file.url, str(path), file.sha256 or None)
+        except (OSError, RuntimeError) as error:  # RuntimeError: a wrong checksum
+            raise FileNotFoundError(f"could not download ({error}): {advice}") from error
     with path.open("rb") as opened:
         found = hashlib.file_digest(opened, "sha256").hexdigest() if file.sha256 else ""
     if not found.startswith(file.sha256):
@@ -65,19 +73,6 @@ def fetch_public(file: PublicFile) -> Path:
             f"with {file.sha256}; delete it and try again"
         )
     return path
-
-
-def download(file: PublicFile, path: Path) -> None:
-    """Download a file whole or not at all, or say what to put where."""
-    checksum = f"SHA-256 beginning with {file.sha256}" if file.sha256 else "no checksum known"
-    advice = f"put {file.publisher}'s file from {file.url} ({checksum}) at {path}"
-    if file.url.startswith(DRIVE):  # a page with a button, not the file
-        raise FileNotFoundError(f"this file can only be downloaded by hand: {advice}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        torch.hub.download_url_to_file(file.url, str(path), file.sha256 or None)
-    except (OSError, RuntimeError) as error:  # RuntimeError: a wrong checksum
-        raise FileNotFoundError(f"could not download ({error}): {advice}") from error
 
 
 def is_repository(source: object) -> bool:
