@@ -4,12 +4,7 @@ Shapes are static but for the batch, since a plan fixes how much is kept; select
 of evaluation. No file is there before its answers have been compared with the model's.
 """
 
-from tokenselect.export.export import (
-    LogitDifference,
-    compare_logits,
-    export_model,
-    time_exported,
-)
+from tokenselect.export.export import LogitDifference, compare_logits, export_model, time_exported
 from tokenselect.export.formats import (
     FORMATS,
     ExportedModel,

@@ -1,7 +1,5 @@
 """From a model to a checked file, and how fast that file is."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
@@ -16,14 +14,8 @@ from torch import Tensor, nn
 
 from tokenselect.checkpoints import info_of, method_of, plan_of
 from tokenselect.data.clips import ClipRule
-from tokenselect.export.formats import (
-    FORMATS,
-    ExportedModel,
-    ProgramModel,
-    export_program,
-    fold_norms,
-    what_runs,
-)
+from tokenselect.export import formats
+from tokenselect.export.formats import FORMATS, ExportedModel
 from tokenselect.measure.cost import Timing, be_silent, measure_latency
 
 BATCHES = (1, 3)  # both unlike the batch of 2 that was traced
@@ -46,16 +38,12 @@ def compare_logits(
     input_shape: tuple[int, ...] | None = None,
     tolerance: float = 1e-3,
 ) -> LogitDifference:
-    """Compare the logits on random clips in batches of 1 and 3, and on given ones.
+    """Compare the logits on random clips in batches of 1 and 3, and on real ones, batch first.
 
-    Args:
-        model: the original; in evaluation mode during this.
-        exported: what was made of it.
-        clips: real ones, batch first, compared too.
-        input_shape: of the random ones, batch first; None for the model's own.
-        tolerance: a larger difference is an error.
+    `input_shape`, batch first, is that of the random ones; None for the model's own. A difference
+    above `tolerance` is an error.
     """
-    runner, shape = what_runs(model, input_shape)
+    runner, shape = formats.what_runs(model, input_shape)
     generator = torch.Generator().manual_seed(0)
     shapes = [(b, *shape[1:]) for b in BATCHES] if len(shape) == 5 else [shape]
     batches = [torch.randn(shape, generator=generator) for shape in shapes]
@@ -81,16 +69,14 @@ def _difference(ours: Any, theirs: Any) -> float:
     apart = []
     for own, other in pairs:
         if own.shape != other.shape:
-            wanted, came = tuple(own.shape), tuple(other.shape)
-            raise ValueError(f"logits must be {wanted}, got {came}")
+            raise ValueError(f"logits must be {tuple(own.shape)}, got {tuple(other.shape)}")
         apart.append((own.cpu() - other.cpu()).abs().max().item())
     return max(apart)
 
 
 def describe_clips(rule: ClipRule) -> dict[str, Any]:
     """Say how a video becomes the model's input: as values, and as steps for a reader."""
-    mean, std = rule.stats
-    height, width = rule.size
+    (mean, std), (height, width) = rule.stats, rule.size
     steps = [
         f"take the middle frame of each of {rule.frames} equal parts of the video"
         if rule.stride is None
@@ -150,11 +136,10 @@ def export_model(
     metadata: Mapping[str, Any] | None = None,
     tell: Callable[[str], object] = be_silent,
 ) -> LogitDifference:
-    """Write a model to a file, which gets its name once its answers have been compared.
+    """Write a model to a file, which gets its name once its answers have been compared with it.
 
     Args:
         model: of ours or of a supported library, with whatever selectors it has.
-        path: the file.
         file_format: a name from `FORMATS`, or one of its values.
         input_shape: of the model's input, batch first, such as (1, 3, 16, 224, 224); the file takes
             any batch. Only models of `create_model` know their own. Of a video-language model with
@@ -164,15 +149,13 @@ def export_model(
         tolerance: largest difference of logits.
         metadata: kept in the file, as JSON; None for what is known about the model: its name, plan,
             class names and clip rule.
-        tell: told what takes time.
-
-    Returns:
-        How far the file's logits are from the model's.
     """
     path, chosen = Path(path), find_format(file_format)
     tell("tracing the model")
-    traced = model if chosen is ProgramModel else fold_norms(model)  # torch has fused norms
-    program = export_program(traced, input_shape=input_shape)
+    traced = (
+        model if chosen is formats.ProgramModel else formats.fold_norms(model)
+    )  # torch has fused norms
+    program = formats.export_program(traced, input_shape=input_shape)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{os.getpid()}.{path.name}")
     unfinished.mkdir()
@@ -201,29 +184,16 @@ def time_exported(
     file_format: str | type[ExportedModel],
     *,
     repeats: int,
-    input_shape: tuple[int, ...] | None = None,
     tell: Callable[[str], object] = be_silent,
 ) -> dict[str, Timing]:
-    """Time one clip through a file and through one of the dense model, in turns.
-
-    Args:
-        path: the file with selection.
-        dense: the model without.
-        file_format: of both.
-        repeats: timed forwards of each.
-        input_shape: of the model's input, batch first; None for its own.
-        tell: told what takes time.
-
-    Returns:
-        Seconds of "selected" and "dense".
-    """
+    """Time one clip through a file ("selected") and one of the dense model in turns, in seconds."""
     chosen = find_format(file_format)
     with tempfile.TemporaryDirectory() as folder:
         other = Path(folder) / f"dense{chosen.suffix}"
         tell("tracing the dense model to compare the speed")
-        chosen.write(export_program(dense, input_shape=input_shape), other, metadata={})
+        chosen.write(formats.export_program(dense), other, metadata={})
         models = {"selected": chosen(path), "dense": chosen(other)}
-        clip = torch.randn(what_runs(dense, input_shape)[1])
+        clip = torch.randn(formats.what_runs(dense, None)[1])
         tell("timing")
         tasks = {name: partial(model, clip) for name, model in models.items()}
         return measure_latency(tasks, repeats=repeats)

@@ -1,7 +1,5 @@
 """The files that models are exported to: `torch.export` programs, ONNX, and OpenVINO's IR."""
 
-from __future__ import annotations
-
 import copy
 import json
 import tempfile
@@ -34,11 +32,9 @@ RUNTIME_INFO = ["tokenselect", "metadata"]  # inside an IR
 
 
 class LogitsOf(nn.Module):
-    """Unwraps the answer of a host library: a tensor goes in, a tensor comes out.
+    """Unwraps the answer of a host library, which is the logits, has them or begins with them.
 
-    Args:
-        model: answers with a tensor, or with a structure that has `logits` or comes first.
-        takes_list: it wants its clips in a list of one.
+    A model that `takes_list` wants its clips in a list of one.
     """
 
     def __init__(self, model: nn.Module, *, takes_list: bool = False) -> None:
@@ -59,7 +55,6 @@ class FlatAttention(TorchFunctionMode):
     def __torch_function__(
         self, function: Any, types: Any, positional: Any = (), named: Any = None
     ) -> Any:
-        """Join the leading dimensions for the time of the call."""
         if function is not F.scaled_dot_product_attention or positional[0].ndim <= 4:
             return function(*positional, **(named or {}))
         flat = [x.flatten(0, -4) for x in positional[:3]]
@@ -119,17 +114,11 @@ def fold_norms(model: nn.Module) -> nn.Module:
 def export_program(
     model: nn.Module, *, input_shape: tuple[int, ...] | None = None
 ) -> ExportedProgram:
-    """Trace a model in evaluation mode, at one input size, for every batch size.
-
-    Args:
-        model: its mode is restored afterwards.
-        input_shape: of its input, batch first; None for the model's own.
-    """
+    """Trace a model in evaluation mode, at one input size (None for its own), for every batch."""
     runner, shape = what_runs(model, input_shape)
-    is_batch = len(shape) == 5
+    is_batch, was_training = len(shape) == 5, model.training
     device = next(model.parameters()).device
     example = torch.zeros((2, *shape[1:]) if is_batch else shape, device=device)
-    was_training = model.training
     runner.eval()
     try:
         with torch.no_grad(), FlatAttention():
@@ -140,15 +129,10 @@ def export_program(
 
 
 class ExportedModel(ABC):
-    """A file as a function of clips. `write` makes the file, the constructor opens it.
+    """A file as a function of clips. `write` makes the file, the constructor opens it."""
 
-    Attributes:
-        suffix: of its files.
-        metadata: what `write` was told to keep.
-    """
-
-    suffix: ClassVar[str]
-    metadata: dict[str, Any]
+    suffix: ClassVar[str]  # of its files
+    metadata: dict[str, Any]  # what `write` was told to keep
 
     @staticmethod
     @abstractmethod
@@ -201,12 +185,7 @@ class ProgramModel(ExportedModel):
 
 
 class OnnxModel(ExportedModel):
-    """An ONNX file, run by ONNX Runtime; its input is `video`, its output `logits`.
-
-    Args:
-        path: the file.
-        threads: of ONNX Runtime; None for its own choice.
-    """
+    """An ONNX file, from `video` to `logits`, run by ONNX Runtime."""
 
     suffix = ".onnx"
 
@@ -255,12 +234,7 @@ class OnnxModel(ExportedModel):
 
 
 class OpenVinoModel(ExportedModel):
-    """An IR of OpenVINO, `.xml` with its weights in a `.bin` beside it, run on the CPU.
-
-    Args:
-        path: the `.xml` file.
-        threads: of OpenVINO; None for its own choice.
-    """
+    """An IR of OpenVINO, `.xml` with its weights in a `.bin` beside it, run on the CPU."""
 
     suffix = ".xml"
 

@@ -7,7 +7,7 @@ one changed choice moves the logits more than all rounding does (docs/export.md 
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,7 @@ from tokenselect.measure.cost import be_silent
 from tokenselect.plan import CHILD
 
 LINEAR = "torch.nn.modules.linear.Linear"
-INDEX_OPERATORS = (
-    "aten.argmax.default",
-    "aten.clamp_max.default",
-)  # they make a selector's indices
+INDEX_OPERATORS = ("aten.argmax.default", "aten.clamp_max.default")  # of a selector's indices
 CLIPS_AT_ONCE = 8
 
 
@@ -58,11 +55,7 @@ def namespace_of(node: Any) -> str:
 def quantise_onnx(source: Path, target: Path, clips: Tensor, *, behind_sites: bool = True) -> None:
     """Write an ONNX file of ours again with 8-bit linear layers, calibrated on clips.
 
-    Args:
-        source: the file in float.
-        target: the other.
-        clips: (b, 3, frames, height, width).
-        behind_sites: leave alone what lies before the last selection, so that none can change.
+    With `behind_sites`, what lies before the last selection is left alone, so that none can change.
     """
     onnx: Any = require("onnx", extra="onnx", purpose="8-bit export")
     tools: Any = require("onnxruntime.quantization", extra="onnx", purpose="8-bit export")
@@ -79,12 +72,10 @@ def quantise_onnx(source: Path, target: Path, clips: Tensor, *, behind_sites: bo
         raise ValueError("no linear layer follows the last selection: nothing to quantise")
 
     class Reader(tools.CalibrationDataReader):
-        def __init__(self) -> None:
-            self.clips: Iterator[Tensor] = iter(clips.split(1))
+        inputs = iter([{CLIPS: clip.numpy()} for clip in clips.split(1)])
 
         def get_next(self) -> dict[str, Any] | None:
-            clip = next(self.clips, None)
-            return None if clip is None else {CLIPS: clip.numpy()}
+            return next(self.inputs, None)
 
     tools.quantize_static(
         str(source),
@@ -103,21 +94,12 @@ def quantise_onnx(source: Path, target: Path, clips: Tensor, *, behind_sites: bo
 
 
 def compare_int8(
-    exact: Path,
-    quantised: Path,
-    clips: Tensor,
-    labels: Tensor | None = None,
-    *,
-    limit: float = 0.02,
+    exact: Path, quantised: Path, clips: Tensor, labels: Tensor | None = None, *, limit: float
 ) -> Int8Report:
-    """Compare a quantised file with the one it was made from; too large a change is refused.
+    """Compare a quantised ONNX file, or an IR made of it, with the float one it was made from.
 
-    Args:
-        exact: the ONNX file in float.
-        quantised: the other, or an IR that was made of it.
-        clips: (b, 3, frames, height, width), not those of the calibration.
-        labels: (b,) class numbers.
-        limit: largest share of clips with another answer, and of changed choices.
+    Clips and their (b,) labels are not those of the calibration. A larger share than `limit` of
+    clips with another answer, or of changed choices, is refused.
     """
     names = _choices(exact)
     (logits, *choices), (logits8, *choices8) = (
@@ -153,12 +135,10 @@ def export_int8(
 
     Args:
         model: one of ours, with whatever selectors it has.
-        path: the file.
         file_format: "onnx" or "openvino"; both hold the same quantised graph.
         clips: real ones; half of them calibrate, the other half is compared on.
         labels: (b,) class numbers of the clips.
         limit: largest share of clips with another answer, and of changed choices.
-        tell: told what takes time.
     """
     path, kind = Path(path), find_format(file_format)
     if kind is ProgramModel:
@@ -192,25 +172,20 @@ def _choices(path: Path) -> list[str]:
 
 def _answer(path: Path, clips: Tensor, names: list[str]) -> list[Tensor]:
     """Run a file by its own runtime: logits, then the tensors of these names."""
+    batches = [part.numpy() for part in clips.split(CLIPS_AT_ONCE)]
     if path.suffix == OpenVinoModel.suffix:
         opened = OpenVinoModel(path)
         opened.model.add_outputs(names)
         compiled = opened.core.compile_model(opened.model, "CPU", opened.settings)
-
-        def run(part: Any) -> list[Any]:
-            return list(compiled([part]).values())
+        parts = [list(compiled([part]).values()) for part in batches]
     else:
         onnx: Any = require("onnx", extra="onnx", purpose="8-bit export")
         runtime: Any = require("onnxruntime", extra="onnx", purpose="8-bit export")
         model, kind = onnx.load(path), onnx.TensorProto.INT64
-        described = (onnx.helper.make_tensor_value_info(name, kind, None) for name in names)
-        model.graph.output.extend(described)
+        for name in names:
+            model.graph.output.append(onnx.helper.make_tensor_value_info(name, kind, None))
         session = runtime.InferenceSession(
             model.SerializeToString(), providers=["CPUExecutionProvider"]
         )
-
-        def run(part: Any) -> list[Any]:
-            return session.run(None, {CLIPS: part})
-
-    parts = [run(part.numpy()) for part in clips.split(CLIPS_AT_ONCE)]
+        parts = [session.run(None, {CLIPS: part}) for part in batches]
     return [torch.cat([torch.from_numpy(p) for p in part]) for part in zip(*parts, strict=True)]

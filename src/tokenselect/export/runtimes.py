@@ -43,19 +43,14 @@ def open_runtime(
 ) -> Runner:
     """Give what maps clips to logits: the model itself, or its file in another runtime.
 
-    The file is made, and compared with the model, when it is first wanted; then it is kept.
-
-    Args:
-        model: one of ours, in evaluation mode, on the CPU if torch does not run it.
-        runtime: "torch", "onnxruntime" or "openvino".
-        tell: told what takes time.
+    The file is made, and compared with the model, when it is first wanted; then it is kept. The
+    model is one of ours, in evaluation mode, on the CPU if torch does not run it.
     """
     if runtime == "torch":
         return model
     if runtime not in FILES:
         raise ValueError(f"runtime must be one of {', '.join(RUNTIMES)}, got {runtime!r}")
-    kind = FILES[runtime]
-    path = cached_file(model, kind)
+    path = cached_file(model, kind := FILES[runtime])
     if not all(file.exists() for file in kind.files(path)):
         export_model(model, path, kind, tolerance=TOLERANCE, tell=tell)
     return kind(path, threads=torch.get_num_threads())  # type: ignore[call-arg]
@@ -67,11 +62,7 @@ def time_runtimes(
 ) -> dict[str, Timing]:
     """Time every runtime that is installed, in turns: seconds by name, the fastest first.
 
-    Args:
-        model: one of ours, on the CPU.
-        batch: clips of a forward pass.
-        repeats: timed forwards of each.
-        tell: told what takes time, and why a runtime is left out.
+    `tell` is told what takes time, and why a runtime is left out.
     """
     runners: dict[str, Runner] = {"torch": model}
     for name in FILES:
