@@ -25,10 +25,12 @@ FILE_ERRORS = (VideoError, OSError, ValueError, RuntimeError)  # of a file, not 
 OpenRun = Callable[[nn.Module], Runner]
 BLOCK = 16  # videos that a cluster hands out at a time: what a lost worker has to do again
 Step = Callable[[Iterable[Any]], Iterator[Any]]
-Named = tuple[str, Window | str]  # a video's name with a window of it, or why it cannot be read
+ReadWindow = tuple[
+    str, Window | str
+]  # a video's name with a window of it, or why it cannot be read
 
 
-def read_videos(videos: Iterable[str], reading: Reading) -> Iterator[Named]:
+def read_videos(videos: Iterable[str], reading: Reading) -> Iterator[ReadWindow]:
     """Cut videos window by window, each beside its name; one that cannot be read ends with why."""
     for video in videos:
         try:
@@ -80,7 +82,7 @@ def read_and_answer(
 
 @torch.inference_mode()
 def answer_windows(
-    windows: Iterable[Named], *, model: nn.Module, batch: int = 8, run: Runner | None = None
+    windows: Iterable[ReadWindow], *, model: nn.Module, batch: int = 8, run: Runner | None = None
 ) -> Iterator[Row]:
     """Classify windows, `batch` clips in one forward pass, and give each video's row.
 
