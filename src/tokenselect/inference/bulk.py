@@ -25,9 +25,7 @@ FILE_ERRORS = (VideoError, OSError, ValueError, RuntimeError)  # of a file, not 
 OpenRun = Callable[[nn.Module], Runner]
 BLOCK = 16  # videos that a cluster hands out at a time: what a lost worker has to do again
 Step = Callable[[Iterable[Any]], Iterator[Any]]
-ReadWindow = tuple[
-    str, Window | str
-]  # a video's name with a window of it, or why it cannot be read
+ReadWindow = tuple[str, Window | str]  # a video's name; a window of it, or why there is none
 
 
 def read_videos(videos: Iterable[str], reading: Reading) -> Iterator[ReadWindow]:
