@@ -104,3 +104,5 @@ def test_data_parallel_is_refused():
     with pytest.raises(RuntimeError, match="Use DistributedDataParallel"):
         for module in build().modules():  # as nn.parallel.replicate does
             module._replicate_for_data_parallel()
+    with pytest.raises(TypeError, match="Use DistributedDataParallel"):
+        insert_selectors(torch.nn.DataParallel(torch.nn.Linear(1, 1)), "T0_0.5")

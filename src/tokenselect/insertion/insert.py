@@ -16,6 +16,11 @@ from tokenselect.selectors import Selector, build_selector
 from tokenselect.selectors.build import DEFAULT_SCORER
 from tokenselect.selectors.relaxation import PerturbedTopK
 
+NO_DATA_PARALLEL = (
+    "nn.DataParallel cannot run a model with selectors: the hooks of a replica would call the "
+    "selectors of the first device. Use DistributedDataParallel, one process per GPU"
+)
+
 
 class TokenSelectors(nn.ModuleDict):
     """The selectors of a model by site, with the plan they follow and the hooks that run them.
@@ -38,10 +43,7 @@ class TokenSelectors(nn.ModuleDict):
         self.site_hooks: list[hooks.SiteHook] = []
 
     def _replicate_for_data_parallel(self) -> "TokenSelectors":
-        raise RuntimeError(
-            "nn.DataParallel cannot run a model with selectors: the hooks of a replica would call "
-            "the selectors of the first device. Use DistributedDataParallel, one process per GPU"
-        )
+        raise RuntimeError(NO_DATA_PARALLEL)
 
     def before(self, block: int) -> list[Selector]:
         """List the selectors in front of one block, in the order they run."""
@@ -100,6 +102,8 @@ def insert_selectors(
         raise ValueError("the model has selectors already: call remove_selectors(model) first")
     plan = SelectionPlan.of(plan)
     host = host_of(model)
+    if isinstance(host, nn.DataParallel):
+        raise TypeError(NO_DATA_PARALLEL)
     reader = find_adapter(host) if adapter is None else adapter(host)
     if count_stages:
         plan = plan.moved(reader.stage_starts(host))
