@@ -1,5 +1,6 @@
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -299,6 +300,21 @@ def test_any_folder_can_be_evaluated_with_the_trained_cut(tmp_path):
     assert [Path(row["video"]).parent.name for row in rows] == [row["label"] for row in rows]
     assert sum(int(row["right"]) for row in rows) == round(4 * results["top1"])
     assert picture.stat().st_size > 500
+
+
+def test_a_broken_video_gets_no_answer_and_an_unlabelled_one_does(tmp_path):
+    write_class_folders(tmp_path)
+    data = SMALL["data"] | {"source": "videos", "root": str(tmp_path), "stride": 1}
+    train(small_recipe(tmp_path / "runs", data=data))
+    (tmp_path / "broken.mp4").write_bytes(b"no video")
+    shutil.copy(next((tmp_path / "val" / "dark").iterdir()), tmp_path / "whole.mp4")
+    listed = tmp_path / "list.csv"
+    listed.write_text("path,label\nwhole.mp4,dark\nbroken.mp4,dark\nwhole.mp4,\n")
+    answers = str(tmp_path / "answers.csv")
+    evaluate(str(tmp_path / "runs" / "small"), str(listed), options=ONE, predictions=answers)
+    rows = list(csv.DictReader(Path(answers).read_text().splitlines()))
+    assert [bool(row["answer"]) for row in rows] == [True, False, True]
+    assert [bool(row["right"]) for row in rows] == [True, False, False]
 
 
 def test_a_run_with_videos_to_test_on_ends_with_their_test(tmp_path):

@@ -82,8 +82,9 @@ def evaluate(
 
 
 def write_predictions(path: Path, clips: ClipSet, scores: Tensor, labels: Tensor) -> None:
-    """Write the answer to each video as CSV, in the order of the data set."""
+    """Write the answer to each video as CSV, in the order of the data set; none to a broken one."""
     names, samples = clips.class_names, getattr(clips.dataset, "samples", None)
+    broken = getattr(clips.dataset, "failures", {})  # another video was answered in their place
     with path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["video", "label", "answer", "probability", "right"])
@@ -91,7 +92,8 @@ def write_predictions(path: Path, clips: ClipSet, scores: Tensor, labels: Tensor
             answer, probability = int(row.argmax()), f"{float(row.max()):.4f}"
             truth = [names[label], int(label == answer)] if label >= 0 else ["", ""]
             name = number if samples is None else samples[number].path
-            writer.writerow([name, truth[0], names[answer], probability, truth[1]])
+            told = ["", ""] if name in broken else [names[answer], probability]
+            writer.writerow([name, truth[0], *told, truth[1]])
 
 
 def measure(
