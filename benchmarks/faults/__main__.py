@@ -34,6 +34,8 @@ from benchmarks.faults.settings import checkpoint_cases, list_cases, plan_cases,
 from benchmarks.faults.videos import Bench, describe_videos, video_cases
 from tokenselect.cli.main import COMMANDS
 
+WORDS = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+COMMIT = subprocess.run(WORDS, capture_output=True, text=True, check=False).stdout.strip()
 RESULTS = Path(__file__).parents[1] / "results"
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 START = time.monotonic()
@@ -65,7 +67,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--plans", type=int, default=50_000)
     parser.add_argument("--requests", type=int, default=2_000)
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
-    parser.add_argument("--commands", nargs="*", help="to kill; all if not given")
+    parser.add_argument("--commands", nargs="*", help="to kill, beside what was killed before")
     parser.add_argument(
         "--minutes", type=float, default=float("inf"), help="then stop; run it again to go on"
     )
@@ -95,7 +97,6 @@ class Part:
         words = " ".join(f"--{name} {value}" for name, value in sizes.items())
         self.result = {
             "command": f"PYTHONPATH=src:. python -m benchmarks.faults {words} --parts {self.name}",
-            "commit": find_commit(),
             "machine": f"{platform.machine()}, {os.cpu_count()} cores, one thread",
             "torch": torch.__version__,
             "tried": "",
@@ -103,8 +104,15 @@ class Part:
         }
         if self.file.exists():
             before = json.loads(self.file.read_text())
-            if all(before.get(key) == self.result[key] for key in ("command", "commit")):
-                self.result["pieces"] = before["pieces"]
+            if before["command"] == self.result["command"]:
+                done = {n: one for n, one in before["pieces"].items() if self.is_done(n, one)}
+                self.result["pieces"] = done
+
+    def is_done(self, piece: str, found: dict[str, Any]) -> bool:
+        """Tell whether a piece of an earlier run counts: made by this code, or not asked for."""
+        commands = self.asked.commands
+        is_asked = not commands or piece.partition(",")[0] in commands
+        return found["commit"] == COMMIT or not is_asked
 
     @property
     def file(self) -> Path:
@@ -123,6 +131,7 @@ class Part:
         for outcome in tally.outcomes:
             counts.setdefault(outcome.part, Counter())[outcome.kind] += 1
         self.result["pieces"][piece] = {
+            "commit": COMMIT,
             "seconds": round(time.monotonic() - start, 1),
             "peak_mb": round(tally.peak_mb),
             "counts": {name: dict(found) for name, found in counts.items()},
@@ -197,12 +206,6 @@ def run_kills(part: Part, bench: Bench) -> None:
             folder = bench.folder / "ends"
             end = partial(end_command, command, folder, how=how, times=times, seed=part.asked.seed)
             part.do(f"{command.name}, {how}", end)
-
-
-def find_commit() -> str:
-    """Name the commit that is tried; a run does not go on at another one."""
-    words = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def main() -> None:

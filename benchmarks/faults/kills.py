@@ -7,6 +7,7 @@ import csv
 import hashlib
 import json
 import random
+import re
 import resource
 import shutil
 import signal
@@ -51,14 +52,18 @@ class Command:
     Attributes:
         name: of the command.
         words: gives its words for a folder; the same words go on with what is there.
-        result: gives what the folder holds when it is done.
+        result: gives what the folder holds when it is done; None for what it prints.
         writes: it leaves files, and not only what it prints.
     """
 
     name: str
     words: Callable[[Path], Sequence[str]]
-    result: Callable[[Path], object]
+    result: Callable[[Path], object] | None
     writes: bool = True
+
+    def result_of(self, place: Path, ended: Ended) -> object:
+        """Give what a run has left in a folder, or printed."""
+        return tell_figures(ended.told, place) if self.result is None else self.result(place)
 
 
 def make_commands(folder: Path, checkpoint: Path) -> list[Command]:
@@ -108,12 +113,21 @@ def make_commands(folder: Path, checkpoint: Path) -> list[Command]:
     def give(name: str, place: Path) -> list[str]:
         return words[name].format(place).split()
 
-    def result(name: str) -> Callable[[Path], object]:
+    def result(name: str) -> Callable[[Path], object] | None:
+        if name in printing:
+            return None
         return read_table if name.startswith("classify") else results.get(name, files_below)
 
     return [
         Command(name, partial(give, name), result(name), name not in printing) for name in words
     ]
+
+
+def tell_figures(told: str, place: Path) -> str:
+    """Give what a command printed: without times, and without what shows how far it is."""
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|.*\r", "", told.replace(str(place), ""))
+    lines = [line for line in plain.splitlines() if not re.search(r"\d (ms|s|min)\b", line)]
+    return "\n".join(line.strip() for line in lines if line.strip())
 
 
 def files_below(folder: Path, skips: Sequence[str] = ()) -> dict[str, str]:
@@ -202,17 +216,18 @@ class Untouched:
 @cache
 def run_untouched(command: Command, folder: Path) -> Untouched:
     """Run a command to its end; a run before that fills the caches of the system."""
+    results: list[object] = []
     for name in ("first", "whole"):
         place = folder / name
         place.mkdir(parents=True)
         ended = run_forked(command.words(place))
         if ended.code not in (0, 1):
             raise RuntimeError(f"{command.name} does not run at all: {ended.told}")
-    result = command.result(place)
-    if not is_same(command.result(place.with_name("first")), result):
-        raise RuntimeError(f"{command.name} gives another result each time")
+        results.append(command.result_of(place, ended))
+    if not is_same(*results):
+        raise RuntimeError(f"{command.name} gives another result each time: {results}")
     sizes = [path.stat().st_size for path in place.rglob("*") if path.is_file()]
-    return Untouched(result, ended.seconds, max(sizes, default=1))
+    return Untouched(results[-1], ended.seconds, max(sizes, default=1))
 
 
 @dataclass
@@ -311,7 +326,7 @@ def compare_results(
         return "traceback", last.told[-600:]
     if last.code not in (0, 1):
         return "lost work", f"exit code {last.code}: {last.told[-600:]}"
-    found = command.result(place)
+    found = command.result_of(place, last)
     if is_same(found, expected):
         return "answered", ""
     if isinstance(found, dict) and isinstance(expected, dict):

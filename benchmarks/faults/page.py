@@ -35,6 +35,7 @@ def add_up(result: dict[str, Any]) -> dict[str, Any]:
             counts.setdefault(name, Counter()).update(row)
     return {
         **result,
+        "commit": ", ".join(dict.fromkeys(piece["commit"] for piece in pieces)),
         "minutes": round(sum(piece["seconds"] for piece in pieces) / 60),
         "peak_mb": max((piece["peak_mb"] for piece in pieces), default=0),
         "counts": counts,
