@@ -179,11 +179,14 @@ def test_the_expected_loss_is_that_of_choices_as_likely_as_their_scores_say():
 def test_even_frames_are_taken_unless_the_taught_ones_are_clearly_better():
     torch.manual_seed(0)
     noise, caution = torch.randn(5, 50), [0, 0, 1, 1, 2]
-    assert choose_way(noise - noise.mean(dim=1, keepdim=True), caution) == 4
+    centred = noise - noise.mean(dim=1, keepdim=True)
+    assert choose_way(centred, caution) == 4
+    two_errors = torch.tensor([0.0, 0.0, 4.0, 4.0, 0.4])[:, None]
+    assert choose_way(two_errors + centred, caution) == 4
     means = torch.tensor([0.5, 0.0, 4.0, 4.0, 4.0])[:, None]
     assert choose_way(means + 0.1 * noise, caution) == 1
     means = torch.tensor([0.0, 0.0, 4.0, 0.0, 4.0])[:, None]
-    assert choose_way(means + noise - noise.mean(dim=1, keepdim=True), caution) == 3
+    assert choose_way(means + centred, caution) == 3
 
 
 def test_a_steady_region_is_the_same_in_every_frame():

@@ -82,7 +82,7 @@ def walk_gradient(grad: Tensor, scores: Tensor, k: int, *, of_taken: bool) -> Te
         reward = rewards[:, :, rows]
         walk = _walk(taken, owner, k, reward)
         taken_less_passed, owned = _rewards_by_step(walk, reward, of_taken=of_taken)
-        change = taken_less_passed.addcmul_(above[:, 0], owned, value=-1).mul_(owner[:, 0])
+        change = taken_less_passed.addcmul_(above, owned, value=-1).mul_(owner[:, 0])
         result[rows] += change.sum(dim=-1).mul_(spacing).T
     return result
 
@@ -100,16 +100,17 @@ def _chunks(scores: Tensor, k: int, num_carried: int) -> Iterator[tuple[slice, T
 
 
 def _step_weights(scores: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Give a, Φ(a) and φ(a) of scores (r, l) in order and in reverse, each (l, 2, r, q).
+    """Give a (l, r, q) of scores (r, l), and Φ(a) and φ(a) in both orders, each (l, 2, r, q).
 
     Weights below the rounding of 1 are set to 0, here as in the walk: products of them would fall
     into denormal numbers, which take twice the time.
     """
     tiny = 0.1 * torch.finfo(scores.dtype).eps
-    above = _both_ways(scores.T).unsqueeze(-1) - nodes
+    above = scores.T.unsqueeze(-1) - nodes
     taken = torch.erfc(above * -math.sqrt(0.5)).mul_(0.5)
     owner = (above * above).mul_(-0.5).exp_().mul_(1 / math.sqrt(2 * math.pi))
-    return above, torch.threshold_(taken, tiny, 0.0), torch.threshold_(owner, tiny, 0.0)
+    weights = (_both_ways(torch.threshold_(part, tiny, 0.0)) for part in (taken, owner))
+    return above, *weights
 
 
 def _both_ways(steps: Tensor, *mirrored: int) -> Tensor:
@@ -133,7 +134,8 @@ def _walk(taken: Tensor, owner: Tensor, k: int, reward: Tensor | None = None) ->
     now, after = walk[:-1], walk[1:]
     states = walk[:, :, :, :, 1:]
     shifted = now[:, :, :, :, :-1]
-    moves = _by_step(states, shifted, taken[:, :, None, None, None], states[1:])
+    steps = states.unbind()
+    moves = zip(steps, shifted.unbind(), taken[:, :, None, None, None].unbind(), steps[1:])
     gains = [_by_step(shifted[:, :, :, 0], owner[:, :, None, None], after[:, :, :, 1, 1:])]
     if reward is not None:
         gains += _earnings(now, after, taken, owner, reward)

@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 MOST_CLIPS = 1000  # of a run, to teach with, and as many to choose by
 EVENNESS, STEADINESS = (0.0, 0.25, 0.5, 0.75), (0.0, 1.0)
+CLEARLY = 3.0  # standard errors by which a bolder way must be better: held-out clips are few
 
 
 @dataclass(frozen=True)
@@ -198,10 +199,10 @@ def _trust(model: nn.Module, site: Site, held_out: Iterable[Shown], *, uses_labe
 
 
 def choose_way(losses: Tensor, caution: Sequence[float]) -> int:
-    """Take the best of the most cautious ways that are within a standard error of the best one."""
+    """Take the best of the most cautious ways that the best one does not clearly beat."""
     means = losses.mean(dim=1)  # of (ways, clips)
     behind = losses - losses[means.argmin()]  # clip by clip
-    error = behind.std(dim=1) / math.sqrt(max(losses.shape[1], 1))
+    error = CLEARLY * behind.std(dim=1) / math.sqrt(max(losses.shape[1], 1))
     close = (behind.mean(dim=1) <= error.nan_to_num(0.0)).nonzero().flatten().tolist()
     return max(close, key=lambda way: (caution[way], -float(means[way])))
 
