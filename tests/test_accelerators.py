@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from tests.export.test_hosts import HOSTS
 from tests.small_models import tiny_mvit, tiny_swin
 from tokenselect.export.formats import LogitsOf
-from tokenselect.insertion import insert_selectors, set_sigma
+from tokenselect.insertion import insert_selectors, selectors_of, set_sigma
 from tokenselect.ops import hard_topk
 from tokenselect.ops.topk_exact import exact_topk, exact_topk_gradient
 from tokenselect.ops.topk_hard import rank_topk
@@ -37,16 +37,22 @@ class NoDoubles(TorchDispatchMode):
         return result
 
 
+def logits_of(model: nn.Module) -> LogitsOf:
+    """Let a model take clips and give logits, as an exported file does."""
+    selectors = selectors_of(model)
+    return LogitsOf(model, takes_list=selectors is not None and selectors.adapter.takes_list)
+
+
 def infer(model: nn.Module, clips: Tensor) -> Tensor:
     with NoDoubles(), torch.inference_mode():
-        return LogitsOf(model.eval())(clips)
+        return logits_of(model.eval())(clips)
 
 
 def train(model: nn.Module, clips: Tensor) -> None:
     """One step: forward, backward, AdamW."""
     optimizer = torch.optim.AdamW(model.parameters(), capturable=False, foreach=True)
     with NoDoubles():
-        logits = LogitsOf(model.train())(clips).flatten(1)
+        logits = logits_of(model.train())(clips).flatten(1)
         labels = torch.zeros(len(logits), dtype=torch.long, device="meta")
         nn.functional.cross_entropy(logits, labels).backward()
     optimizer.step()
@@ -92,7 +98,7 @@ def test_models_of_other_libraries_run_and_train_without_a_look_at_values(host: 
 @pytest.mark.parametrize("host", EVERY_HOST)
 def test_models_of_other_libraries_compile_as_one_graph(host: str):
     model, shape = build_host(host)
-    clips, logits = torch.randn(shape), LogitsOf(model.eval())
+    clips, logits = torch.randn(shape), logits_of(model.eval())
     torch._dynamo.reset()
     with torch.no_grad():
         compiled = torch.compile(logits, fullgraph=True, backend="eager")

@@ -109,8 +109,8 @@ def _step_weights(scores: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor
     above = scores.T.unsqueeze(-1) - nodes
     taken = torch.erfc(above * -math.sqrt(0.5)).mul_(0.5)
     owner = (above * above).mul_(-0.5).exp_().mul_(1 / math.sqrt(2 * math.pi))
-    weights = (_both_ways(torch.threshold_(part, tiny, 0.0)) for part in (taken, owner))
-    return above, *weights
+    taken, owner = torch.threshold_(taken, tiny, 0.0), torch.threshold_(owner, tiny, 0.0)
+    return above, _both_ways(taken), _both_ways(owner)
 
 
 def _both_ways(steps: Tensor, *mirrored: int) -> Tensor:
@@ -134,8 +134,8 @@ def _walk(taken: Tensor, owner: Tensor, k: int, reward: Tensor | None = None) ->
     now, after = walk[:-1], walk[1:]
     states = walk[:, :, :, :, 1:]
     shifted = now[:, :, :, :, :-1]
-    steps = states.unbind()
-    moves = zip(steps, shifted.unbind(), taken[:, :, None, None, None].unbind(), steps[1:])
+    steps, chances = states.unbind(), taken[:-1, :, None, None, None].unbind()
+    moves = zip(steps[:-1], shifted.unbind(), chances, steps[1:], strict=True)
     gains = [_by_step(shifted[:, :, :, 0], owner[:, :, None, None], after[:, :, :, 1, 1:])]
     if reward is not None:
         gains += _earnings(now, after, taken, owner, reward)
