@@ -67,7 +67,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--plans", type=int, default=50_000)
     parser.add_argument("--requests", type=int, default=2_000)
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
-    parser.add_argument("--commands", nargs="*", help="to kill, beside what was killed before")
+    parser.add_argument(
+        "--commands", nargs="*", help='such as train or "train, Ctrl+C"; the rest stays'
+    )
     parser.add_argument(
         "--minutes", type=float, default=float("inf"), help="then stop; run it again to go on"
     )
@@ -110,9 +112,12 @@ class Part:
 
     def is_done(self, piece: str, found: dict[str, Any]) -> bool:
         """Tell whether a piece of an earlier run counts: made by this code, or not asked for."""
-        commands = self.asked.commands
-        is_asked = not commands or piece.partition(",")[0] in commands
-        return found["commit"] == COMMIT or not is_asked
+        return found["commit"] == COMMIT or not self.is_asked(piece)
+
+    def is_asked(self, piece: str) -> bool:
+        """Tell whether a piece is wanted: all are, or those of some commands, or named ones."""
+        wanted = self.asked.commands
+        return not wanted or piece in wanted or piece.partition(",")[0] in wanted
 
     @property
     def file(self) -> Path:
@@ -199,9 +204,9 @@ def run_kills(part: Part, bench: Bench) -> None:
     """End each long command at random moments."""
     part.result["tried"] = ENDED
     for command in make_commands(bench.folder / "commands", bench.checkpoint):
-        if part.asked.commands and command.name not in part.asked.commands:
-            continue
         for how in (*ENDS, "full disk") if command.writes else ENDS:
+            if not part.is_asked(f"{command.name}, {how}"):
+                continue
             times = max(1, part.asked.kills // EXTRAS.get(how, 1))
             folder = bench.folder / "ends"
             end = partial(end_command, command, folder, how=how, times=times, seed=part.asked.seed)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from tokenselect.cli.main import main
 from tokenselect.comparison.planning import Comparison, Line, plan_trials, refuse_other_videos
 from tokenselect.data import TableLayout, VideoError, open_video, read_annotations, write_video
 from tokenselect.data.synthetic import CLASS_NAMES, SyntheticActions
+from tokenselect.export import export_model
 from tokenselect.inference.rows import Row, begin_journal, classify_videos
 from tokenselect.locking import holding, write_whole, writing
 from tokenselect.models import create_model
@@ -292,6 +294,25 @@ def test_a_table_that_says_two_things_is_refused(tmp_path, text, told):
     file.write_text(text)
     with pytest.raises(ValueError, match=told):
         read_annotations(file, table=TableLayout(names="name"))
+
+
+def test_a_list_whose_first_line_is_no_row_is_refused_by_name(tmp_path):
+    file = tmp_path / "table.tsv"
+    file.write_bytes(b"path\rlabel\tsigner\na.mp4\tup\t1\n")
+    with pytest.raises(ValueError, match=f"{file}"):
+        read_annotations(file)
+
+
+def test_a_program_that_does_not_fit_the_disk_is_refused_by_name(tmp_path):
+    model = create_model("mvit_mini", num_classes=3, frames=4, size=32)
+    path, kept = tmp_path / "model.pt2", resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, kept[1]))
+    try:
+        with pytest.raises(OSError, match=r"model\.pt2 could not be written: File too large"):
+            export_model(model, path, "torch")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, kept)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_byte_order_marks_lose_no_label(tmp_path):

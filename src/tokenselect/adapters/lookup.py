@@ -70,7 +70,7 @@ FAMILIES = (
            ("MultiscaleVisionTransformers",), "pytorchvideo 0.1.5 and its last commit",
            ("pytorchvideo.models.create_multiscale_vision_transformers",)),
     Family(multiscale.SlowFastMViTAdapter, "slowfast.models.video_model_builder", ("MViT",),
-           "SlowFast, last commit", ("slowfast.models.MViT",)),
+           "SlowFast 287ec00", ("slowfast.models.MViT",)),
 )
 # fmt: on
 ADAPTERS = {f"{f.module}.{name}": f.adapter for f in FAMILIES for name in f.classes}

@@ -160,7 +160,10 @@ def first_row(path: Path) -> list[str]:
     if not lines:
         return []
     first = lines[0][1]
-    return next(csv.reader([first], delimiter="\t" if "\t" in first else ","), [])
+    try:
+        return next(csv.reader([first], delimiter="\t" if "\t" in first else ","), [])
+    except csv.Error:  # no table
+        return []
 
 
 def find_column(columns: Sequence[str], words: Sequence[str]) -> str | None:

@@ -1,6 +1,7 @@
 """The files that models are exported to: `torch.export` programs, ONNX, and OpenVINO's IR."""
 
 import copy
+import io
 import json
 import tempfile
 import warnings
@@ -168,10 +169,9 @@ class ProgramModel(ExportedModel):
     @staticmethod
     def write(program: ExportedProgram, path: Path, *, metadata: Mapping[str, Any]) -> None:
         """Save a program with its metadata."""
-        try:
-            torch.export.save(program, path, extra_files={METADATA: json.dumps(dict(metadata))})
-        except RuntimeError as error:  # that is how torch tells of a full disk
-            raise OSError(str(error).splitlines()[0]) from error
+        file = io.BytesIO()  # on a full disk, torch's own writer ends the whole process
+        torch.export.save(program, file, extra_files={METADATA: json.dumps(dict(metadata))})
+        path.write_bytes(file.getbuffer())
 
     def __init__(self, path: str | Path) -> None:
         files = {METADATA: ""}
