@@ -43,6 +43,7 @@ DATA = {
 SUMMARY = [
     ("GRID, adverb, 3 of 13 frames", "grid_cut_adverb_mvit_words", "T0=3"),
     ("GRID, colour, 3 of 13 frames", "grid_cut_colour_mvit_words", "T0=3"),
+    ("GRID, digit, 3 of 13 frames", "grid_cut_digit_mvit_words", "T0=3"),
     ("GRID, verb, 3 of 13 frames", "grid_cut_verb_mvit_words", "T0=3"),
     ("GRID, adverb of whole sentences, 3 of 18 frames", "grid_adverb_mvit_words", "T0=3"),
     ("synthetic, 2 of 8 frames", "synthetic_mvit_frames", "T0_0.25"),
