@@ -1,3 +1,5 @@
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -118,3 +120,18 @@ def test_every_public_name_is_there():
     assert set(tokenselect._HOME_OF) <= set(tokenselect.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = tokenselect.nothing
+
+
+def test_ctrl_c_that_compiled_code_turns_into_an_error_is_an_interrupt(monkeypatch, capsys):
+    def interrupted(words, *, is_own_process):
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ValueError("the file is damaged") from None
+
+    monkeypatch.setattr("tokenselect.cli.main.dispatch", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main(["predict"])
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "tokenselect: interrupted\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

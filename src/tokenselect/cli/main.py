@@ -5,9 +5,12 @@ for torch.
 """
 
 import io
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -55,14 +58,37 @@ def main(arguments: list[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr) if is_own_process else ():
         if isinstance(stream, io.TextIOWrapper):  # a closed one is None
             stream.reconfigure(errors="backslashreplace")  # for names that are not UTF-8
+    with noting_interrupts() as interrupts:
+        try:
+            dispatch(words, is_own_process=is_own_process)
+        except (Exception, KeyboardInterrupt) as error:
+            if interrupts or isinstance(error, KeyboardInterrupt):
+                print("tokenselect: interrupted", file=sys.stderr)
+                raise SystemExit(130) from None
+            if not isinstance(error, EXPECTED):
+                raise
+            print(f"tokenselect: {error}", file=sys.stderr)
+            raise SystemExit(2) from error
+
+
+@contextmanager
+def noting_interrupts() -> Iterator[list[int]]:
+    """List each Ctrl+C: compiled code may turn what it raises into an error of its own."""
+    noted: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        noted.append(number)
+        signal.default_int_handler(number, frame)
+
+    is_plain = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not is_plain or threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+    signal.signal(signal.SIGINT, note)
     try:
-        dispatch(words, is_own_process=is_own_process)
-    except EXPECTED as error:
-        print(f"tokenselect: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
-    except KeyboardInterrupt:
-        print("tokenselect: interrupted", file=sys.stderr)
-        raise SystemExit(130) from None
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def dispatch(words: list[str], *, is_own_process: bool) -> None:

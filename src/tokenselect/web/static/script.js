@@ -95,9 +95,10 @@ function labelPart() {
 
 /* ---- jobs ---- */
 function stop() {
-  if (now.job) forget(`/api/jobs/${now.job}`);
+  const gone = now.job && forget(`/api/jobs/${now.job}`);
   now.job = null;
   busy(false);
+  return gone;
 }
 const asked = () => ({
   video: now.video.video, model: now.model.key, plan: at("text").value, method: at("method").value || null,
@@ -105,9 +106,10 @@ const asked = () => ({
 
 async function run() {
   if (!now.video || !now.model) return;
-  stop();
-  complain(null);
   const mine = ++now.runs;
+  await stop(); // its place in the queue is free before another is asked for
+  if (mine !== now.runs) return;
+  complain(null);
   const wanted = asked();
   busy(true);
   try {
