@@ -137,11 +137,15 @@ def test_a_list_of_videos_that_are_elsewhere_is_refused(capsys):
 
 def test_a_column_of_the_list_says_the_part_of_each_video(capsys):
     names = [f"{number}.mp4" for number in range(6)]
-    splits = ["train", "train", "Validation", "test", "test", "test"]
+    splits = ["train", "train", "Validation", "TEST", "test", "test"]
     folder = write_folder(Path("videos"), names)
     list_videos_in(folder, "file,class,split", names, ["a", "b"] * 3, splits)
     main(["init", "videos", "--out", "recipe.yaml"])
     assert "2 train, 1 val, 3 test" in capsys.readouterr().out
+    list_videos_in(folder, "file,class,split", names, ["a", "b"] * 3, [*splits[:5], "spare"])
+    with pytest.raises(SystemExit):
+        main(["init", "videos", "--out", "other.yaml"])
+    assert "split must say train, val or test, got 'spare'" in capsys.readouterr().err
 
 
 def test_the_list_is_found_from_elsewhere_and_through_a_link(tmp_path):

@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import median
 
 from tokenselect.cli.terminal import telling
-from tokenselect.data import Sample, SampleList, VideoError, open_video, read_annotations
-from tokenselect.data.annotations import SPLIT_WORDS, find_column, first_row, guess_layout
+from tokenselect.data import Sample, SampleList, VideoError, annotations, open_video
+from tokenselect.data.annotations import read_annotations
 from tokenselect.data.frame_source import escape_unprintable
 from tokenselect.data.split import PART_WORDS, UNDIVIDED, find_parts, propose_split
 from tokenselect.locking import write_whole, writing
@@ -111,16 +111,26 @@ def look_at(dataset: Path) -> SplitProposal:
 
 def read_split(path: Path) -> dict[str, SampleList]:
     """Read the parts of a table that has a column for them; of another list, nothing."""
-    layout = None if path.is_dir() else guess_layout(path)
-    column = layout and find_column(first_row(path), SPLIT_WORDS)
+    layout = None if path.is_dir() else annotations.guess_layout(path)
+    column = layout and annotations.find_column(
+        annotations.first_row(path), annotations.SPLIT_WORDS
+    )
     if not layout or not column:
         return {}
-    parts: dict[str, SampleList] = {}
-    for part, words in PART_WORDS.items():
-        values = ",".join(spelling for word in words for spelling in (word, word.title()))
-        found = read_annotations(path, table=replace(layout, where={column: values}))
-        parts |= {part: found} if found.samples else {}
-    return parts
+    values = {row[column] for row in annotations.read_csv_rows(path, needed={column})}
+    spelled = {
+        part: {value for value in values if value.strip().lower() in words}
+        for part, words in PART_WORDS.items()
+    }
+    if not any(spelled.values()):  # the column says something else
+        return {}
+    if unknown := sorted(values.difference(*spelled.values())):
+        raise ValueError(f"{path}: {column} must say train, val or test, got {unknown[0][:80]!r}")
+    return {
+        part: read_annotations(path, table=replace(layout, where={column: ",".join(own)}))
+        for part, own in spelled.items()
+        if own
+    }
 
 
 def write_split(proposal: SplitProposal, path: Path) -> None:
@@ -179,8 +189,8 @@ def write_parts(proposal: SplitProposal, lists: Path | None) -> str:
         spans = ", start: start, stop: stop" if has_spans(proposal) else ""
         lines = [f"  table: {{path: path, label: label{spans}}}"]
     for part in PART_WORDS:
-        annotations = json.dumps(str(places[part]), ensure_ascii=False)
-        lines.append(f"  {part}: {{annotations: {annotations}{where[part]}}}")
+        listed = json.dumps(str(places[part]), ensure_ascii=False)
+        lines.append(f"  {part}: {{annotations: {listed}{where[part]}}}")
     return "\n".join(lines)
 
 

@@ -156,10 +156,7 @@ def guess_layout(path: Path) -> TableLayout | None:
 
 def first_row(path: Path) -> list[str]:
     """Read the fields of the first line that is not blank."""
-    lines = read_text_lines(path)
-    if not lines:
-        return []
-    first = lines[0][1]
+    first = next((line for _, line in read_text_lines(path)), "")
     try:
         return next(csv.reader([first], delimiter="\t" if "\t" in first else ","), [])
     except csv.Error:  # no table
