@@ -114,9 +114,8 @@ class TokenGrid:
     def pick(self, patches: Tensor, thw: tuple[int, int, int]) -> TokenGrid:
         """Keep some patches, with their positions, and the prefix tokens of the frames kept.
 
-        Args:
-            patches: (b, k) which, in their new order: frame by frame where frames have prefixes.
-            thw: the smaller grid; its product is k.
+        `patches` (b, k) says which, in their new order: frame by frame where frames have prefixes.
+        The product of the smaller grid, `thw`, is k.
         """
         rows = keep_prefix(patches, self.num_prefix)
         if self.num_frame_prefix:

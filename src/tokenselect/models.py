@@ -44,7 +44,6 @@ def create_model(
     Args:
         name: one of `list_models()`.
         plan: what to keep before which block, for example "T0_0.6-S4_0.9"; None for dense.
-        num_classes: outputs of the classifier.
         frames: frames of a clip; None for the model's own.
         size: side, or height and width, of a frame; None for the model's own.
         method: of selection; `insert_selectors` has more settings.

@@ -16,8 +16,7 @@ LOOK = 0.1  # seconds over which idle cores are counted
 def set_threads(count: int | None = None) -> int:
     """Set torch's threads on the CPU, and give their number.
 
-    Args:
-        count: None takes as many as there are idle cores, unless OMP_NUM_THREADS says how many.
+    None takes as many as there are idle cores, unless OMP_NUM_THREADS says how many.
     """
     if count is not None and count < 1:
         raise ValueError(f"threads must be at least 1, got {count}")

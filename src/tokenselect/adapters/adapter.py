@@ -109,11 +109,8 @@ class OtherAttribute:
 class Adapter:
     """Reads a block's arguments as a `TokenGrid` and writes a smaller grid back into them.
 
-    One adapter serves one model. It keeps nothing of a forward pass, so that passes may overlap or
-    be repeated (activation checkpointing does both).
-
-    Args:
-        model: the model it is for; refused here if it cannot be served.
+    One adapter serves one model, and refuses one that it cannot serve. It keeps nothing of a
+    forward pass, so that passes may overlap or be repeated (activation checkpointing does both).
     """
 
     # the blocks take any sequence of tokens; their grid is only a way to count them
@@ -176,9 +173,8 @@ class Adapter:
         """Give the arguments that one more block would get: the site after the last block reads
         and writes them.
 
-        Args:
-            arguments: what `end` was called with.
-            output: what it returned: the tokens, or a tuple that begins with what blocks take.
+        `end` was called with `arguments`, and `output` is what it returned: the tokens, or a tuple
+        that begins with what blocks take.
         """
         values = output if isinstance(output, tuple) else (output,)
         return replace(arguments, positional=(*values, *arguments.positional[len(values) :]))
@@ -200,13 +196,8 @@ class Adapter:
     def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
         """Change what else of the model must know that tokens are missing.
 
-        Args:
-            model: as it was.
-            plan: the sites.
-            grids: the grid that each block works on; empty where `embed_thw` is None.
-
-        Returns:
-            The changes; `remove_selectors` undoes them.
+        `grids` has the grid that each block works on, and is empty where `embed_thw` is None.
+        `remove_selectors` undoes the changes that are returned.
         """
         return ()
 

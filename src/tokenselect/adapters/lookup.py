@@ -77,10 +77,9 @@ ADAPTERS = {f"{f.module}.{name}": f.adapter for f in FAMILIES for name in f.clas
 
 
 def supported_models() -> dict[str, str]:
-    """List the models that selectors can be inserted into.
+    """List the models that selectors can be inserted into, by the names people know.
 
-    Returns:
-        The names people know to the versions of the library they were tested with.
+    The values are the versions of the library that they were tested with.
     """
     found: dict[str, str] = {}
     for family in FAMILIES:

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 class DropPath(nn.Module):
     """Leave a residual branch out for some clips of a batch in training (stochastic depth).
 
-    Args:
-        drop_prob: chance of a clip's branch to be left out; the others grow by 1 / (1 - drop_prob).
+    The branches of the others grow by 1 / (1 - drop_prob).
     """
 
     def __init__(self, drop_prob: float) -> None:

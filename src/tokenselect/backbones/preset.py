@@ -91,9 +91,7 @@ B = TypeVar("B", bound=Backbone)
 def preset(**defaults: Any) -> Callable[[Callable[..., B]], Callable[..., B]]:
     """Make a builder of a function: it takes the arguments named here and notes them on the model.
 
-    Args:
-        **defaults: what the builder takes, with its defaults; `size` may be a side, or height and
-            width, and comes to the function as the latter.
+    A `size` may be a side, or height and width, and comes to the function as the latter.
     """
 
     def decorate(build: Callable[..., B]) -> Callable[..., B]:

@@ -76,7 +76,6 @@ def load_model(
         class_names: the names in order, or a file of them: one per line, or JSON.
         size: side, or height and width, of the frames, if not the model's own; tables of positions
             are resized.
-        device: where the model runs.
         host: for a model of another library that `save_model` wrote: a dense one, built as it was.
             A folder of transformers' `save_pretrained` needs none.
     """

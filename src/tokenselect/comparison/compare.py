@@ -92,9 +92,7 @@ def run_comparison(
     """Run what is not done yet, and write everything anew.
 
     Args:
-        wanted: what to compare.
-        title: of the table.
-        command: what makes it again.
+        command: what makes the table again.
         workers: processes at a time; 0 runs all in this one.
         repeats: rounds of the timing; 0 times nothing.
         on_start: gets all trials before the first one runs.

@@ -96,7 +96,6 @@ def read_annotations(
         annotation_format: one of `ANNOTATION_FORMATS`; told from the content if not given.
         class_names: the names in the order of their labels, or a file of them. Videos are matched
             to them by name; a video of another class is an error.
-        table: the columns of a table and the rows that count.
     """
     path = Path(path)
     if not path.exists():

@@ -49,7 +49,6 @@ class VideoDataset(Dataset[Example]):
     its own label; else it gets `NO_LABEL`, so that an evaluation leaves it out.
 
     Args:
-        sampler: picks the frames of the clips.
         is_training: draw the clips anew in each epoch; else the sampler's fixed clips.
         repeats: differently drawn examples of a video, decoded once (repeated augmentation).
         open_source: opens a path; `ClipCache.open` reads decoded clips from disk.

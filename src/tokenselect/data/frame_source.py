@@ -115,12 +115,8 @@ class FrameSource(AbstractContextManager["FrameSource"]):
     ) -> list[Tensor]:
         """Read the frames of clips, each decoded once and cut down before the next ones.
 
-        Args:
-            clips: numbers of the frames of each; one may come twice, in any order.
-            fit: given height and width of a frame, makes what cuts the frames of each clip down.
-
-        Returns:
-            (t, ...) of each clip, as its cut left them.
+        Frames have numbers; one may come twice, in any order. Given height and width of a frame,
+        `fit` makes what cuts the frames of each clip down, to the (t, ...) that are returned.
         """
         fits: Sequence[Fit] = ()
         read = [torch.empty(0)] * len(clips)

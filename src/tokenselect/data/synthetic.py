@@ -132,7 +132,6 @@ class SyntheticActions(Dataset[tuple[Tensor, int]]):
     longer set begins with the shorter one, and the splits never share a clip.
 
     Args:
-        frames: t, frames of a clip.
         size: h and w in pixels, or one side for both.
         movers: moving shapes, the target and the decoy among them.
         is_training: make new clips in each epoch, so that none is seen twice.

@@ -232,9 +232,7 @@ def calibrate_model(
 
     Args:
         target_ms: at most so many milliseconds, measured here, on the model's device.
-        results: recorded accuracies of the model.
         sites: to try; None for the trained or the usual ones.
-        count: proposals to find.
         repeats: timed forwards of each plan in turns; 0 times nothing.
     """
     if (target_ms is None) == (target_gmacs is None):

@@ -170,7 +170,6 @@ def explain_video(
 
     Args:
         models: the same backbone under one or more plans; the first is compared with.
-        name: of the video, as shown.
         count: counts multiply-adds; someone who asks again may remember them.
         open_run: gives what answers and is timed in a model's place: its file in a runtime.
     """

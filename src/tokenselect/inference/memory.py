@@ -18,9 +18,7 @@ def optimize_for_inference(model: nn.Module, *, keep_memory: bool = False) -> nn
     """Put a model into evaluation mode and turn its gradients off, in place; return it.
 
     Run it inside `torch.inference_mode()`, so that our backbones take their fast paths.
-
-    Args:
-        keep_memory: also call `keep_freed_memory`, which changes the whole process for good.
+    `keep_memory` also calls `keep_freed_memory`, which changes the whole process for good.
     """
     if keep_memory:
         keep_freed_memory()

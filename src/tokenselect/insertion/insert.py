@@ -254,11 +254,8 @@ def set_plan(model: nn.Module, plan: SelectionPlan | str) -> nn.Module:
 
     The selectors keep their weights. A site that the plan leaves out keeps everything and costs
     nothing; "dense" leaves all of them out. Every thread that runs the model gets the new plan, so
-    wait until none does, or give each thread a copy of its own (`copy.deepcopy`).
-
-    Args:
-        model: with selectors.
-        plan: other ratios or counts at the sites of the model, or at some of them.
+    wait until none does, or give each thread a copy of its own (`copy.deepcopy`). The plan has
+    other ratios or counts at the sites of the model, or at some of them.
     """
     selectors = inserted_selectors(model)
     plan = SelectionPlan.of(plan)

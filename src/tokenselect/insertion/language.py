@@ -41,11 +41,9 @@ def shrink_inputs(
 def count_tokens(model: nn.Module, grid_thw: Tensor | Sequence[Sequence[int]]) -> list[int]:
     """Count the tokens that the language model gets of each video, before any is encoded.
 
-    Counts follow from the plan and the size alone, so serving engines can reserve placeholders.
-
-    Args:
-        model: a video-language model or its tower, with selectors.
-        grid_thw: frames, rows and columns of patches of each video, as the processor gives them.
+    Counts follow from the plan and the size alone, so serving engines can reserve placeholders. The
+    model is a video-language one or its tower; `grid_thw` is what the processor gives: frames, rows
+    and columns of patches of each video.
     """
     selectors, adapter = inserted_selectors(model), _language_adapter(model)
     counts = []
@@ -64,9 +62,8 @@ def vision_tower(model: nn.Module, grid_thw: Tensor | Sequence[Sequence[int]]) -
     tokens they are, and for Qwen3-VL the features of earlier blocks. All shapes follow from plan
     and sizes, so it compiles without graph breaks, and `export_model` writes it to a file.
 
-    Args:
-        model: a video-language model, or a tower of Qwen's, with selectors; its weights are shared.
-        grid_thw: frames, rows and columns of patches of each video, as the processor gives them.
+    The model is a video-language one, or a tower of Qwen's; its weights are shared. `grid_thw` is
+    as in `count_tokens`.
     """
     sizes = torch.as_tensor(grid_thw).tolist()
     return _language_adapter(model).tower(host_of(model), sizes)

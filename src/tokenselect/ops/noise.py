@@ -35,7 +35,7 @@ def in_units_of_noise(scores: Tensor, sigma: Tensor, k: int) -> Tensor:
     certain.
 
     Args:
-        scores: (..., l) one score a candidate.
+        scores: (..., l).
         sigma: 0-d standard deviation of the noise; 1 is taken in place of 0.
         k: the rank, from 1, of the score that becomes 0.
 

@@ -129,11 +129,8 @@ def _passed_by_one_gradient(grad: Tensor) -> Tensor:
 def skew(band: Tensor) -> Tensor:
     """Name a column's entries by column - row: who has c dropped before it is kept as l - c.
 
-    Args:
-        band: (b, m, l); entries with column - row outside of 0..l - m are not looked at.
-
-    Returns:
-        (b, l - m + 1, l) whose row l - c holds row c of `band` in column l, and 0 elsewhere.
+    Of a (b, m, l) band, entries with column - row outside of 0..l - m are not looked at. Row l - c
+    of the (b, l - m + 1, l) result holds row c of `band` in column l, and 0 elsewhere.
     """
     num_rows, height, width = band.shape
     new_height = width - height + 1

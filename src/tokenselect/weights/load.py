@@ -178,7 +178,6 @@ def load_weights(
     the log. Anything else that does not fit is an error.
 
     Args:
-        model: dense or with selectors; on any device.
         source: a file, a folder as `find_checkpoint` takes it, or a state dict.
         title: what messages call the weights, if not by their file.
         class_names: of the model. Weights that name other ones, or the same in another order, are

@@ -55,12 +55,8 @@ def _halve(patches: Tensor, *, dim: int) -> Tensor:
 class TokenPool(nn.Module):
     """Pool the patches by a learned depthwise convolution, then normalise every head's tokens.
 
-    The class tokens are not pooled, only normalised.
-
-    Args:
-        channels: d, channels of one head; the heads share kernel and norm.
-        kernel: sides of the kernel, odd.
-        stride: steps in time, rows and columns.
+    The class tokens are not pooled, only normalised. `channels` are those of one head, d: the heads
+    share kernel and norm. The sides of the kernel are odd.
     """
 
     def __init__(self, channels: int, *, kernel: THW, stride: THW) -> None:
@@ -79,10 +75,7 @@ class TokenPool(nn.Module):
     def forward(self, tokens: Tensor, *, thw: THW, stride: THW | None = None) -> Tensor:
         """Map (b, p + t·h·w, heads·d) tokens to (b, p + t'·h'·w', heads, d).
 
-        Args:
-            tokens: class tokens, then patches.
-            thw: grid of the patches.
-            stride: in place of the pool's own, where patches that no kernel reads were left out.
+        `stride` is in place of the pool's own, where patches that no kernel reads were left out.
         """
         if is_untouched(self.conv):
             stride = stride or self.stride
@@ -96,14 +89,8 @@ class PooledAttention(nn.Module):
     """Multi-head attention whose queries, keys and values are pooled over the grid first.
 
     Pooling q shrinks the block's output; pooling k and v only makes attention cheaper. A stride
-    of 1 for q leaves the queries alone, without kernel or norm. The block joins the heads.
-
-    Args:
-        channels: channels of the tokens, in and out.
-        num_heads: heads; divides channels.
-        q_stride: pooling steps of the queries, hence of the output.
-        kv_stride: pooling steps of the keys and values.
-        kernel: sides of the pooling kernels, odd.
+    of 1 for q leaves the queries alone, without kernel or norm. The block joins the heads, whose
+    number divides `channels`. The sides of the kernels are odd.
     """
 
     def __init__(
@@ -141,7 +128,6 @@ class PooledAttention(nn.Module):
 
         Args:
             tokens: (b, p + t·h·w, c) with at least one class token.
-            thw: grid of the patches.
 
         Returns:
             (b, t', h', w') on the grid of the block's output; every key's share of attention stands

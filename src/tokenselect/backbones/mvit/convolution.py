@@ -26,8 +26,6 @@ def convolve_tokens(tokens: Tensor, weight: Tensor, *, thw: THW, stride: THW) ->
     Args:
         tokens: (b, p + t·h·w, c).
         weight: (d, 1, kt, kh, kw) with odd sides; d divides c, and channel i uses kernel i mod d.
-        thw: grid of the patches.
-        stride: steps in time, rows and columns.
 
     Returns:
         (b, p + t'·h'·w', c), each side divided by its stride and rounded up.

@@ -26,12 +26,8 @@ from tokenselect.plan import THW
 class Positions(nn.Module):
     """Add places to patches and put the class token before them.
 
-    A grid of another size than the tables' gets them interpolated, so a model runs on clips of any
-    length and size.
-
-    Args:
-        thw: grid the tables are made for.
-        channels: channels of the tokens.
+    A grid of another size than the tables' `thw` gets them interpolated, so a model runs on clips
+    of any length and size.
     """
 
     def __init__(self, thw: THW, channels: int) -> None:
@@ -65,12 +61,10 @@ class MViT(Backbone):
     and heads double. (The MLP of the block before already makes the new channels.)
 
     Args:
-        num_classes: classes of the head.
         frames: frames of the clips the position tables are made for; other lengths run too.
         size: height and width of those clips; other sizes run too.
         depth: number of blocks.
-        channels: channels of the first stage.
-        num_heads: heads of the first stage.
+        channels: of the first stage, as is num_heads.
         q_strides: block index → pooling steps in time, rows and columns.
         kv_stride: pooling steps of keys and values in the first stage; each stage divides them by
             its q stride, so that their grid stays the same.
@@ -80,7 +74,6 @@ class MViT(Backbone):
         mlp_ratio: hidden channels of the MLPs, as a multiple of their input's.
         drop_path: chance of leaving out the last block's branches in training; it grows in a line
             from 0 at the first block.
-        dropout: dropout before the classifier.
     """
 
     def __init__(
