@@ -289,15 +289,10 @@ def draw_figure(rows: Rows, path: Path, *, title: str) -> None:
         points, marker = lines[name], MARKERS.get(lines[name][0].method)
         method = {"marker": "o", "linestyle": "-", "markersize": 4.5}
         other = {"marker": marker, "linestyle": "--", "markersize": 7, "color": "black"}
-        axes.errorbar(
-            [row.gmacs for row in points],
-            [100 * row.mean for row in points],
-            yerr=[100 * (row.deviation or 0.0) for row in points],
-            label=name,
-            **(other if marker else method),
-            linewidth=1.4,
-            capsize=2,
-        )
+        style: dict[str, Any] = {**(other if marker else method), "linewidth": 1.4, "capsize": 2}
+        gmacs, means = [row.gmacs for row in points], [100 * row.mean for row in points]
+        deviations = [100 * (row.deviation or 0.0) for row in points]
+        axes.errorbar(gmacs, means, yerr=deviations, label=name, **style)
     axes.set(xlabel="GMACs per view", ylabel="top-1 %", title=title)
     axes.grid(alpha=0.25)
     if lines:
@@ -305,16 +300,7 @@ def draw_figure(rows: Rows, path: Path, *, title: str) -> None:
     figure.savefig(path)
 
 
-STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums }
-th, td { padding: .3rem .8rem; border-bottom: 1px solid #8884; text-align: right }
-th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left }
-tr.plan td { border-top: 2px solid #8888 }
-img { max-width: 100%; background: white } code { overflow-wrap: anywhere }
-.warning { color: #b35900 }
-@media (prefers-color-scheme: dark) { body { background: #181818; color: #ddd } }
-"""
+STYLE = (Path(__file__).parents[1] / "assets" / "comparison.css").read_text(encoding="utf-8")
 NOTES = (
     "top-1: mean ± standard deviation over the seeds. recall: share of what matters that a site "
     "keeps, if the truth is known. − random: points above random selection at the same plan, "

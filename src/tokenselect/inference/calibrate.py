@@ -142,20 +142,9 @@ class Results:
     top1: Mapping[str, float]
 
 
-# Tables 1, 2, 4 and 5 of the paper for MViT-B16, Tables 2 and 3 for Video Swin-B.
-_MVIT_B16 = {
-    "dense": 78.4, "T0_0.9-S4_0.9": 78.1, "T0_0.8-S4_0.9": 77.9, "T0_0.6-S4_0.9": 77.5,
-    "T0_0.6": 77.5, "T0_0.5": 77.3, "T4_0.3": 77.3, "S0_0.6": 76.2, "S0_0.5": 76.2, "S4_0.3": 76.8,
-    "T0_0.8-S0_0.7": 76.4, "T0_0.9-S0_0.9-T4_0.7-S4_0.7": 76.4, "T4_0.6-S4_0.7-T8_0.4-S8_0.7": 76.5,
-    "T0_0.9-S0_0.9-T4_0.9-S4_0.9-T8_0.7-S8_0.8": 76.6,
-}  # fmt: skip
-_SWIN_B = {"dense": 82.7, "T0_0.8": 81.9, "T0_0.6": 81.4}
-_SWIN_B_W16 = {"dense": 69.6, "T0_0.7": 68.7, "T0_0.6": 68.1}
-PAPER = {
-    "mvit_b16": Results("the paper, Kinetics-400", _MVIT_B16),
-    "video_swin_b": Results("the paper, Kinetics-400", _SWIN_B),
-    "video_swin_b_w16": Results("the paper, Something-Something V2", _SWIN_B_W16),
-}
+_TABLES = Path(__file__).parents[1] / "assets" / "paper_results.json"
+_RECORDED = json.loads(_TABLES.read_text(encoding="utf-8"))
+PAPER = {model: Results(**results) for model, results in _RECORDED.items()}
 
 
 def find_results(model: str, paths: Sequence[str | Path] = ()) -> Results | None:
