@@ -19,29 +19,22 @@ class TokenGrid:
 
     A backbone's blocks and every selector map a `TokenGrid` to a `TokenGrid`; neither knows the
     other.
-
-    Attributes:
-        tokens: (b, p + t·h·w, c), or (b, p + t·(f + h·w), c) with f prefix tokens per frame.
-        thw: frames, rows and columns of the patches.
-        num_prefix: p, the class tokens in front; selection leaves them alone.
-        class_attention: (b, t, h, w) attention of the class token in the block before, or None
-            where it was not asked for; only the attention baseline reads it.
-        positions: (b, t·h·w) place of each patch in the grid before any selection, or None for
-            models whose tokens carry their place already, as most do.
-        num_frame_prefix: f, the class tokens in front of each frame.
-        prompt: (b, m, c) features of the words that a language model is asked about the clip, or
-            None; only methods that look at the text read them.
-        is_loose: patches were chosen among all of the clip: a frame has any number of them, and
-            `thw` only counts them.
     """
 
-    tokens: Tensor
-    thw: tuple[int, int, int]
-    num_prefix: int = 0
+    tokens: Tensor  # (b, p + t·h·w, c), or (b, p + t·(f + h·w), c) with f prefix tokens per frame
+    thw: tuple[int, int, int]  # frames, rows and columns of the patches
+    num_prefix: int = 0  # p, the class tokens in front; selection leaves them alone
+    # (b, t, h, w) attention of the class token in the block before, or None where it was not asked
+    # for; only the attention baseline reads it
     class_attention: Tensor | None = None
+    # (b, t·h·w) place of each patch in the grid before any selection, or None for models whose
+    # tokens carry their place already, as most do
     positions: Tensor | None = None
-    num_frame_prefix: int = 0
+    num_frame_prefix: int = 0  # f, the class tokens in front of each frame
+    # (b, m, c) features of the words that a language model is asked about the clip, or None; only
+    # methods that look at the text read them
     prompt: Tensor | None = None
+    # patches were chosen among all of the clip: a frame has any number, and `thw` only counts them
     is_loose: bool = False
 
     def __post_init__(self) -> None:

@@ -77,9 +77,8 @@ class TimesformerAdapter(HuggingFaceAdapter):
 
     def attach(self, model: nn.Module, plan: SelectionPlan, grids: Sequence[THW]) -> Changes:
         """Give each layer that works on a smaller grid a configuration that says so."""
-        changes: list[adapter.Removable] = [
-            change_arguments(cast(nn.Module, model.base_model), self.check_frames)
-        ]
+        base = cast(nn.Module, model.base_model)
+        changes: list[adapter.Removable] = [change_arguments(base, self.check_frames)]
         for block, (t, h, w) in zip(self.blocks(model), grids, strict=True):
             if (t, h, w) != self.embed_thw(model):
                 config = copy(self.config)

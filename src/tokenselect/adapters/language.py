@@ -54,9 +54,8 @@ class LanguageAdapter(Adapter):
     ) -> tuple[Any, Tensor | None]:
         """Run the vision tower on all images, or all videos.
 
-        Returns:
-            What the language model takes as `mm_encoder_outputs`, and which of the placeholders
-            stay: (n,), or None for all.
+        Gives what the language model takes as `mm_encoder_outputs`, and which of the placeholders
+        stay: (n,), or None for all.
         """
         raise NotImplementedError
 
@@ -79,8 +78,7 @@ class LanguageAdapter(Adapter):
     ) -> dict[str, Any]:
         """Encode images and videos and take the placeholders of dropped tokens out of the prompt.
 
-        Returns:
-            Inputs for the model or its `generate`: `mm_encoder_outputs` in place of the pixels.
+        Gives inputs for the model or its `generate`: `mm_encoder_outputs` in place of the pixels.
         """
         present = [name for name, pixels in PIXELS.items() if inputs.get(pixels) is not None]
         lengths = {modality: self.lengths(inputs, modality) for modality in present}
@@ -161,8 +159,7 @@ class Prompts:
             spatial = spatial.masked_fill(is_padding, 0)
             along = (mask.long().cumsum(1) - 1).masked_fill(is_padding, 0)
             shorter["position_ids"] = torch.cat([along[None], spatial])
-            types = self.types.gather(1, order).masked_fill(is_padding, 0)
-            shorter["mm_token_type_ids"] = types
+            shorter["mm_token_type_ids"] = self.types.gather(1, order).masked_fill(is_padding, 0)
         if labels is not None:
             shorter["labels"] = labels.gather(1, order).masked_fill(is_padding, IGNORED_LABEL)
         return shorter

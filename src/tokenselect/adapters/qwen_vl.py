@@ -108,11 +108,10 @@ class QwenVLAdapter(LanguageAdapter):
             packed = context[len(tokens) // self.unit]
             units = tokens.unflatten(0, (-1, self.unit)).flatten(1)[packed.order.argsort()]
         prompts = context.get(language.PROMPT) or [None] * len(packed.thws)
+        parts = (units.split(packed.lengths), packed.thws, packed.places, prompts)
         grids = [
             TokenGrid(video[None], thw, positions=p[None], prompt=words, is_loose=packed.is_loose)
-            for video, thw, p, words in zip(
-                units.split(packed.lengths), packed.thws, packed.places, prompts, strict=True
-            )
+            for video, thw, p, words in zip(*parts, strict=True)
         ]
         return context[language.ATTENTION](grids) if language.ATTENTION in context else grids
 
@@ -257,15 +256,10 @@ class QwenTower(nn.Module):
             windows = tables.get_vision_window_index(grid, spatial_merge_size=side, **settings)
             known["window_index"], known["cu_window_seqlens"] = windows
         if hasattr(own, "pos_embed"):
-            known["interp_indices"], known["interp_weights"] = (
-                tables.get_vision_interpolation_indices_and_weights(
-                    grid,
-                    num_grid_per_side=own.num_grid_per_side,
-                    mode=own.interpolation_mode,
-                    align_corners=own.interpolation_align_corners,
-                    spatial_merge_size=side,
-                )
-            )
+            interpolate = tables.get_vision_interpolation_indices_and_weights
+            how = {"mode": own.interpolation_mode, "num_grid_per_side": own.num_grid_per_side}
+            how |= {"align_corners": own.interpolation_align_corners, "spatial_merge_size": side}
+            known["interp_indices"], known["interp_weights"] = interpolate(grid, **how)
         known["cu_seqlens"] = tables.get_vision_cu_seqlens(grid)
         self.names = list(known)
         for name, table in known.items():

@@ -34,18 +34,14 @@ def _metadata_of(model: Backbone) -> dict[str, Any]:
 
 
 class Backbone(nn.Module):
-    """Base of our models.
+    """Base of our models."""
 
-    Attributes:
-        default_input: frames, height and width of the clips the model is meant for.
-        settings: name and arguments of the preset that built the model, as plain values for JSON;
-            None for a model built by its class.
-        info: what `load_model` knows about the model; None until it is loaded. Read it with
-            `tokenselect.checkpoints.info_of`.
-    """
-
-    default_input: tuple[int, int, int]
+    default_input: tuple[int, int, int]  # frames, height, width of the clips it is meant for
+    # name and arguments of the preset that built the model, as plain values for JSON; None for a
+    # model built by its class
     settings: dict[str, Any] | None = None
+    # what `load_model` knows about the model; None until it is loaded. Read it with
+    # `tokenselect.checkpoints.info_of`
     info: Any = None
     blocks: nn.ModuleList
 

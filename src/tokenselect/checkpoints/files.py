@@ -153,15 +153,12 @@ def _build_described(
     backbone = {key: value for key, value in weights.items() if key not in trained}
     if load_weights(model, backbone, title=source).initial:
         raise ValueError(f"{source} names {count} classes but has no classifier for them")
-    info = ModelInfo(
-        described["name"],
-        dict(enumerate(names)) if names else number_classes(count),
-        rule_of(settings_of(model), metadata.get("recipe")),
-        metadata,
-        selection={"method": "stts", **selection, **({"method": method} if method else {})},
-        trained=trained,
+    id2label = dict(enumerate(names)) if names else number_classes(count)
+    rule = rule_of(settings_of(model), metadata.get("recipe"))
+    selection = {"method": "stts", **selection, **({"method": method} if method else {})}
+    return model, ModelInfo(
+        described["name"], id2label, rule, metadata, selection=selection, trained=trained
     )
-    return model, info
 
 
 def _load_named(

@@ -57,13 +57,10 @@ def info_of(model: nn.Module) -> ModelInfo:
     if isinstance(info, ModelInfo):
         return info
     settings, selectors = settings_of(model), selectors_of(model)
-    return ModelInfo(
-        settings["name"],
-        number_classes(settings["num_classes"]),
-        rule_of(settings),
-        selection={} if selectors is None else selectors.settings,
-        trained=own_selectors(model) or None,
-    )
+    names, rule = number_classes(settings["num_classes"]), rule_of(settings)
+    selection = {} if selectors is None else selectors.settings
+    trained = own_selectors(model) or None
+    return ModelInfo(settings["name"], names, rule, selection=selection, trained=trained)
 
 
 def plan_of(model: nn.Module) -> SelectionPlan:

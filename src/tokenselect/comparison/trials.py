@@ -105,11 +105,9 @@ def measure_model(
 ) -> dict[str, Any]:
     """Test a model on all clips; those without a label are skipped, as in `tokenselect evaluate`.
 
-    A clip whose video cannot be read has no label; guided clips carry the truth, too.
-
-    Returns:
-        top1 and top5 of the labelled clips, `correct` (one character per clip: 1, 0 or `SKIPPED`),
-        `skipped` (how many), `gmacs` of a view, and on synthetic actions `recall` by site.
+    A clip whose video cannot be read has no label; guided clips carry the truth, too. Gives top1
+    and top5 of the labelled clips, `correct` (one character per clip: 1, 0 or `SKIPPED`),
+    `skipped` (how many), `gmacs` of a view, and on synthetic actions `recall` by site.
     """
     device, correct = choose_device(), list[str]()
 
@@ -117,12 +115,9 @@ def measure_model(
         pairs = zip(scores.argmax(dim=1).tolist(), labels.tolist(), strict=True)
         correct.extend(SKIPPED if y < 0 else str(int(x == y)) for x, y in pairs)
 
+    batches, count = clips.batches(BATCH, workers=data.workers), len(clips.class_names)
     counter, _ = count_answers(
-        model.to(device),
-        clips.batches(BATCH, workers=data.workers),
-        num_classes=len(clips.class_names),
-        device=device,
-        on_batch=mark,
+        model.to(device), batches, num_classes=count, device=device, on_batch=mark
     )
     skipped = correct.count(SKIPPED)
     if skipped == len(correct):

@@ -296,16 +296,11 @@ def read_annotation_table(
     if class_names is None:
         class_names = [name_of[label] for label in sort_names(filter(None, name_of))]
     known = {fold(name) for name in class_names}
-    chosen = [
-        row
-        for row in rows
-        if all(matches(row[column], values) for column, values in layout.where.items())
-    ]
+    where = layout.where.items()
+    chosen = [row for row in rows if all(matches(row[name], values) for name, values in where)]
     labels = [row[layout.label] or None for row in chosen]
     # A row's class is known by its name, or, in a file of names without it, by its label.
-    named = [
-        name_of[label] if label and fold(name_of[label]) in known else label for label in labels
-    ]
+    named = [name_of[own] if own and fold(name_of[own]) in known else own for own in labels]
     pattern = layout.path if "{" in layout.path else f"{{{layout.path}}}"
     paths = [os.path.join(root, _fill(pattern, row)) for row in chosen]
     spans = [_read_span(row, layout, path) for row in chosen]
@@ -331,9 +326,8 @@ def read_csv_rows(
     """Read a CSV or TSV whose first line, or `columns`, names its columns."""
     text = read_text(path)
     delimiter = "\t" if "\t" in text.partition("\n")[0] else ","
-    reader = csv.DictReader(
-        io.StringIO(text, newline=""), fieldnames=columns, delimiter=delimiter, restval=""
-    )
+    file = io.StringIO(text, newline="")
+    reader = csv.DictReader(file, fieldnames=columns, delimiter=delimiter, restval="")
     try:
         rows = list(reader)
     except csv.Error as error:

@@ -69,9 +69,8 @@ class TrainTransform(Transform):
 
     def fit(self, height: int, width: int, *, generator: Generator) -> Callable[[Tensor], Tensor]:
         """Draw the crop, which can be cut out of frame after frame of a clip."""
-        box = draw_resized_box(
-            height, width, scale=self.scale, ratio=self.ratio, generator=generator
-        )
+        scale, ratio = self.scale, self.ratio
+        box = draw_resized_box(height, width, scale=scale, ratio=ratio, generator=generator)
         return lambda frames: resize(crop(frames, box), (self.size, self.size))
 
     def finish(self, frames: Tensor, *, generator: Generator) -> Tensor:
@@ -81,10 +80,8 @@ class TrainTransform(Transform):
             frames = frames.flip(-1)
         if self.jitter > 0:
             frames = jitter_colors(frames, self.jitter, generator=generator)
-        magnitude = self.rand_augment_magnitude
-        frames = rand_augment(
-            frames, num_ops=self.rand_augment_ops, magnitude=magnitude, generator=generator
-        )
+        ops, magnitude = self.rand_augment_ops, self.rand_augment_magnitude
+        frames = rand_augment(frames, num_ops=ops, magnitude=magnitude, generator=generator)
         mean, std = self.stats
         video = normalize(frames, mean=mean, std=std, center=self.center)
         return erase_cube(video, probability=self.erasing, generator=generator).unsqueeze(0)

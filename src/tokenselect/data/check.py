@@ -195,6 +195,7 @@ def describe_set(
     good = list(read.values())
     frames = sorted(facts.num_frames for facts in good)
     sizes = Counter(f"{facts.size[1]}×{facts.size[0]}" for facts in good)
+    in_cache = [cached_bytes(one.num_frames, one.size, short_side=short_side) for one in good]
     return {
         "videos": len(videos),
         "classes": len({fold(name) for found in parts.values() for name in found.class_names}),
@@ -205,9 +206,7 @@ def describe_set(
         "frames": {"min": frames[0], "median": median(frames), "max": frames[-1]} if good else {},
         "fps": sorted({round(facts.fps, 2) for facts in good}),
         "sizes": dict(sizes.most_common()),
-        "cache_bytes": sum(
-            cached_bytes(facts.num_frames, facts.size, short_side=short_side) for facts in good
-        ),
+        "cache_bytes": sum(in_cache),
     }
 
 

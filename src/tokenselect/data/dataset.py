@@ -120,6 +120,7 @@ class VideoDataset(Dataset[Example]):
 
     def _load(self, chosen: int, epoch: int, index: int) -> Tensor:
         """Return (v, 3, t, h, w) views of video `chosen`, drawn for place `index`."""
+        fit, finish = self.transform.fit, self.transform.finish
         with self.open_source(self.samples[chosen].path) as source:
             clips = [
                 (clip, generator)
@@ -127,17 +128,12 @@ class VideoDataset(Dataset[Example]):
                 for generator in [seeded_generator(self.seed, epoch, index, repeat)]
                 for clip in self._sample(self.samples[chosen], source.num_frames, generator)
             ]
+            numbers, draws = zip(*clips, strict=True)
             fitted = source.read_clips(
-                [clip for clip, _ in clips],
-                lambda height, width: [
-                    self.transform.fit(height, width, generator=generator) for _, generator in clips
-                ],
+                numbers, lambda height, width: [fit(height, width, generator=g) for g in draws]
             )
-        views = [
-            self.transform.finish(frames, generator=generator)
-            for frames, (_, generator) in zip(fitted, clips, strict=True)
-        ]
-        return torch.cat(views)
+        pairs = zip(fitted, draws, strict=True)
+        return torch.cat([finish(frames, generator=g) for frames, g in pairs])
 
     def _sample(self, sample: Sample, num_frames: int, generator: Generator) -> list[list[int]]:
         start, stop = sample.span or (0, num_frames)

@@ -151,11 +151,9 @@ def open_container(path: str) -> InputContainer:
 
     A file that names others (a playlist) reaches local ones only.
     """
-    return av.open(
-        f"file:{path}",
-        options={"protocol_whitelist": "file"},
-        metadata_errors="ignore",  # HMDB51's metadata is not UTF-8
-    )
+    options = {"protocol_whitelist": "file"}
+    # HMDB51's metadata is not UTF-8
+    return av.open(f"file:{path}", options=options, metadata_errors="ignore")
 
 
 def open_stream(path: str, *, threads: int) -> tuple[InputContainer, VideoStream]:

@@ -89,10 +89,8 @@ def propose_split(
     """Divide videos into "train" and `parts`, by group where their names show one.
 
     Clips of one group (a person, a recording) stay together, so that no part is tested on what
-    another has seen. Otherwise each class is divided by itself.
-
-    Returns:
-        The part of each video, and how they were divided: "group" or "class".
+    another has seen. Otherwise each class is divided by itself. Returns the part of each video, and
+    how they were divided: "group" or "class".
     """
     names = [sample.path for sample in samples]
     groups = find_groups(samples)

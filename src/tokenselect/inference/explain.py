@@ -192,16 +192,11 @@ def explain_video(
     tell("timing")
     latency = cost.time_forwards(runners, inputs, repeats=repeats) if repeats else {}
     tell("counting multiply-adds")
-    plans = [
-        tell_plan(
-            model,
-            recording,
-            clip,
-            layers=count(model, recording.grids, info.clip_rule.shape),
-            milliseconds=latency.get(str(plan_of(model))),
-        )
-        for model, recording in zip(models, recordings, strict=True)
-    ]
+    plans = []
+    for model, recording in zip(models, recordings, strict=True):
+        layers = count(model, recording.grids, info.clip_rule.shape)
+        time = latency.get(str(plan_of(model)))
+        plans.append(tell_plan(model, recording, clip, layers=layers, milliseconds=time))
     notes = list(dict.fromkeys(remark for model in models for remark in remarks_of(model)))
     if noisy := find_noisy(latency):
         notes.append(f"{', '.join(noisy)}: {cost.NOISY}")

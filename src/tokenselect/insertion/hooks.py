@@ -27,9 +27,8 @@ class BlockGrid:
 def follow_grids(adapter: Adapter, model: nn.Module, plan: SelectionPlan) -> list[BlockGrid]:
     """Follow the grid through a model, so that a count too large is refused now, not later.
 
-    Returns:
-        One per block and one for the site after the last; empty for a model whose usual input is
-        not known.
+    Gives one per block and one for the site after the last; none for a model whose usual input is
+    not known.
     """
     thw = adapter.embed_thw(model)
     if thw is None:

@@ -72,7 +72,6 @@ def vision_tower(model: nn.Module, grid_thw: Tensor | Sequence[Sequence[int]]) -
 def _language_adapter(model: nn.Module) -> LanguageAdapter:
     adapter = inserted_selectors(model).adapter
     if not isinstance(adapter, LanguageAdapter):
-        raise TypeError(
-            f"a video-language model or its tower is wanted, got {type(model).__name__}"
-        )
+        kind = type(model).__name__
+        raise TypeError(f"a video-language model or its tower is wanted, got {kind}")
     return adapter

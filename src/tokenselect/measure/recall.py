@@ -102,13 +102,9 @@ def measure_recall(
             for label, selection in selections.items():
                 truth = truth_of(clips, indices)
                 if selection.corners is not None:
-                    share = region_coverage(
-                        selection.corners.cpu(),
-                        truth,
-                        region=selection.thw_after[1:],
-                        grid=selection.thw_before[1:],
-                        kept=kept,
-                    )
+                    corners = selection.corners.cpu()
+                    region, grid = selection.thw_after[1:], selection.thw_before[1:]
+                    share = region_coverage(corners, truth, region=region, grid=grid, kept=kept)
                 elif label.startswith("T"):
                     chosen = selection.indices.cpu()
                     kept = chosen if kept is None else kept.gather(1, chosen)
@@ -122,8 +118,6 @@ def measure_recall(
 def truth_of(clips: SyntheticActions, indices: range) -> TokenTruth:
     """Give the truth of some clips on the grid of token frames."""
     truths = [clips.truth(index) for index in indices]
-    return tokenize_truth(
-        torch.stack([truth.frames for truth in truths]),
-        torch.stack([truth.boxes for truth in truths]),
-        size=clips.size,
-    )
+    frames = torch.stack([truth.frames for truth in truths])
+    boxes = torch.stack([truth.boxes for truth in truths])
+    return tokenize_truth(frames, boxes, size=clips.size)

@@ -38,9 +38,8 @@ class ClipSet:
 
     def batches(self, batch_size: int = 1, *, workers: int = 0, **options: Any) -> DataLoader[Any]:
         """Load the clips in their order; `options` are those of `DataLoader`."""
-        return DataLoader(
-            self.dataset, batch_size, num_workers=workers, collate_fn=self.collate, **options
-        )
+        options |= {"num_workers": workers, "collate_fn": self.collate}
+        return DataLoader(self.dataset, batch_size, **options)
 
     def count_classes(self) -> Tensor:
         """Count the listed videos of each class; zeros where none are listed."""

@@ -35,14 +35,10 @@ class RunReport:
 
     def __post_init__(self) -> None:
         self.console = Console(stderr=True, quiet=not self.enabled)
-        self.progress = Progress(
-            TextColumn("epoch {task.fields[epoch]}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-            console=self.console,
-            disable=not (self.enabled and self.console.is_terminal),
-        )
+        epoch, figures = "epoch {task.fields[epoch]}", "{task.fields[figures]}"
+        columns = TextColumn(epoch), BarColumn(), MofNCompleteColumn(), TextColumn(figures)
+        is_drawn = self.enabled and self.console.is_terminal
+        self.progress = Progress(*columns, console=self.console, disable=not is_drawn)
         self.task = self.progress.add_task(
             "", total=self.total_steps, completed=self.step, epoch=self.epoch + 1, figures=""
         )

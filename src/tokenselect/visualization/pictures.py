@@ -22,12 +22,8 @@ from tokenselect.visualization.tracing import KeptPixels
 
 Colour = tuple[int, int, int]
 
-WHITE: Colour = (255, 255, 255)
-INK: Colour = (32, 33, 36)
-FAINT: Colour = (120, 124, 130)
-LINE: Colour = (214, 217, 222)
-KEPT: Colour = (255, 159, 10)  # what stays: boxes and bars
-GONE: Colour = (190, 194, 200)
+WHITE, INK, FAINT, LINE = (255, 255, 255), (32, 33, 36), (120, 124, 130), (214, 217, 222)
+KEPT, GONE = (255, 159, 10), (190, 194, 200)  # boxes and bars of what stays, bars of what goes
 
 # Low to high; lightness rises all the way, so it reads in grey and without red or green.
 HEAT = ((13, 8, 64), (84, 19, 120), (166, 39, 109), (224, 82, 68), (250, 150, 40), (252, 240, 140))
@@ -165,9 +161,8 @@ def _heading(explanation: Explanation, plan: PlanStory) -> list[str]:
     cost = f"{plan.gmacs:.3g} GMACs" + ("" if is_dense else f" instead of {dense.gmacs:.3g}")
     if plan.milliseconds is not None:
         is_alone = is_dense or dense.milliseconds is None
-        cost += f", {plan.milliseconds} ms" + (
-            "" if is_alone else f" instead of {dense.milliseconds}"
-        )
+        before = "" if is_alone else f" instead of {dense.milliseconds}"
+        cost += f", {plan.milliseconds} ms{before}"
     answer = f"{explanation.class_names[label]} ({probability:.0%})"
     return [
         f"{explanation.clip.name}   {explanation.model}   {plan.plan}",
@@ -272,11 +267,9 @@ def write_overlay(
     """Write the overlays of plans side by side as a video, or as a GIF if the name ends so."""
     frames = torch.cat([draw_overlay(explanation, plan, width=width) for plan in plans], dim=3)
     rate = explanation.clip.rate
-    if Path(path).suffix.lower() != ".gif":
-        with writing(path) as unfinished:
-            write_video(unfinished, frames, fps=rate, options={"crf": "18"})
-        return
-    first, *others = [Image.fromarray(frame) for frame in frames.permute(0, 2, 3, 1).numpy()]
-    duration = max(20, round(1000 / rate))
     with writing(path) as unfinished:
+        if Path(path).suffix.lower() != ".gif":
+            return write_video(unfinished, frames, fps=rate, options={"crf": "18"})
+        first, *others = [Image.fromarray(frame) for frame in frames.permute(0, 2, 3, 1).numpy()]
+        duration = max(20, round(1000 / rate))
         first.save(unfinished, save_all=True, append_images=others, duration=duration, loop=0)

@@ -133,8 +133,7 @@ def trace_sites(
 ) -> dict[str, tuple[Trace, Trace]]:
     """Follow a clip of a batch from the embedding, of grid `thw`, through all sites.
 
-    Returns:
-        Site label to the trace before and after the selection, in the order they ran.
+    Gives the trace before and after the selection by site label, in the order they ran.
     """
     trace = Trace.start(thw)
     traces: dict[str, tuple[Trace, Trace]] = {}

@@ -282,14 +282,9 @@ def describe_job(job: Job, *, has_pictures: bool) -> schemas.JobEntry:
     return entry
 
 
-STATUS: dict[type[Exception], int] = {  # the first that fits
-    Missing: 404,
-    TooLarge: 413,
-    ValueError: 422,
-    RequestValidationError: 422,
-    QueueFull: 429,
-    ClientDisconnect: 400,  # nobody reads it
-    OSError: 500,
+STATUS: dict[type[Exception], int] = {  # the first that fits; nobody reads the 400
+    **{Missing: 404, TooLarge: 413, ValueError: 422, RequestValidationError: 422},
+    **{QueueFull: 429, ClientDisconnect: 400, OSError: 500},
 }
 SWEEP = 30  # seconds between looks for idle uploads
 

@@ -131,9 +131,8 @@ def convert(state: State, model: nn.Module) -> tuple[str, dict[str, Tensor], lis
             return "the model's own names", renamed, []
     if layout is None:
         known = ", ".join(layout.title for layout in LAYOUTS)
-        raise ValueError(
-            f"its names ({', '.join(sorted(state)[:3])}, …) match none of these: {known}"
-        )
+        some = ", ".join(sorted(state)[:3])
+        raise ValueError(f"its names ({some}, …) match none of these: {known}")
     if not isinstance(model, layout.family):
         raise ValueError(
             f"{layout.title} weights are for a {layout.family.__name__}, and the model is a "
@@ -250,9 +249,7 @@ def _check(
             more = f" and {len(names) - NUM_LISTED} more" if len(names) > NUM_LISTED else ""
             lines.append(f"  {what}: {', '.join(names[:NUM_LISTED])}{more}")
     if any("scoring.network.embed" in name for name in unknown):
-        lines.append(
-            '  its selectors are those of the authors\' code: build with scorer="released"'
-        )
+        lines += ['  its selectors are those of the authors\' code: build with scorer="released"']
     raise MismatchError("\n".join(lines))
 
 

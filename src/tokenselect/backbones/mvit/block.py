@@ -6,18 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokenselect.backbones.fast_cpu import (
-    add_linear,
-    apply_in_parts,
-    apply_linear,
-    clips_at_once,
-    fill_in_parts,
-    gelu_linear,
-    is_cpu_inference,
-    is_traced_inference,
-    is_untouched,
-    tokens_at_once,
-)
+from tokenselect.backbones import fast_cpu
 from tokenselect.backbones.layers import DropPath, Mlp
 from tokenselect.backbones.mvit.convolution import call_on_tokens, convolve_tokens, keep_read
 from tokenselect.grid import TokenGrid
@@ -36,7 +25,7 @@ def pool_maximum(patches: Tensor, *, stride: THW) -> Tensor:
     A stride of 1 leaves a side alone; `pooled_thw` gives the sides of the result.
     """
     h, w = patches.shape[2:4]
-    if is_traced_inference() and stride == (1, 2, 2) and h % 2 == w % 2 == 0:
+    if fast_cpu.is_traced_inference() and stride == (1, 2, 2) and h % 2 == w % 2 == 0:
         return _halve(_halve(patches, dim=3), dim=2)
     kernel = tuple(step + 1 - step % 2 if step > 1 else 1 for step in stride)
     padding = tuple(side // 2 for side in kernel)
@@ -77,7 +66,7 @@ class TokenPool(nn.Module):
 
         `stride` is in place of the pool's own, where patches that no kernel reads were left out.
         """
-        if is_untouched(self.conv):
+        if fast_cpu.is_untouched(self.conv):
             stride = stride or self.stride
             pooled = convolve_tokens(tokens, self.conv.weight, thw=thw, stride=stride)
         else:
@@ -146,9 +135,9 @@ class PooledAttention(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return (b, p + t'·h'·w', heads, d) queries, and (b, p + keys, heads, d) keys, values."""
         asking = tokens[:, : tokens.shape[1] - math.prod(thw)] if is_class_only else tokens
-        is_fast, is_traced = is_cpu_inference(tokens), is_traced_inference()
-        if (is_fast or is_traced) and is_untouched(*self.children()):
-            apply = apply_in_parts if is_fast else (lambda tokens, layer: layer(tokens))
+        is_fast, is_traced = fast_cpu.is_cpu_inference(tokens), fast_cpu.is_traced_inference()
+        if (is_fast or is_traced) and fast_cpu.is_untouched(*self.children()):
+            apply = fast_cpu.apply_in_parts if is_fast else (lambda tokens, layer: layer(tokens))
             q = apply(asking, self.q)
             tokens, read_thw, stride = keep_read(
                 tokens, thw=thw, kernel=self.kernel, stride=self.kv_stride
@@ -200,15 +189,15 @@ class Block(nn.Module):
         """Map a grid to one whose sides are divided by the q stride, rounded up."""
         thw = self.out_thw(grid.thw)
         tokens = grid.tokens
-        is_fast = not self.training and is_cpu_inference(tokens) and is_untouched(*self.children())
-        if not is_fast:
+        is_fast = not self.training and fast_cpu.is_cpu_inference(tokens)
+        if not (is_fast and fast_cpu.is_untouched(*self.children())):
             return grid.with_tokens(self._transform_parts(*self._mix(grid)), thw)
         size = (len(tokens), grid.num_prefix + math.prod(thw), self.mlp.contract.out_features)
-        out = fill_in_parts(
+        out = fast_cpu.fill_in_parts(
             lambda clips, out: self._fill(grid.with_tokens(clips), out),
             tokens,
             out=tokens.new_empty(size),
-            at_once=clips_at_once(tokens[0].numel()),
+            at_once=fast_cpu.clips_at_once(tokens[0].numel()),
         )
         return grid.with_tokens(out, thw)
 
@@ -249,12 +238,15 @@ class Block(nn.Module):
     def _mix(self, grid: TokenGrid) -> tuple[Tensor, Tensor]:
         """Return the skip path and what attention mixed, both (b, p + t'·h'·w', c)."""
         mixed = self.attention(self.norm_attention(grid.tokens), grid.thw)
-        return self._pool_skip(grid), mixed
+        if max(self.q_stride) == 1:
+            return grid.tokens, mixed
+        patches = pool_maximum(grid.patches, stride=self.q_stride)
+        return torch.cat([grid.prefix, patches.flatten(1, 3)], dim=1), mixed
 
     def _transform_parts(self, skip: Tensor, mixed: Tensor) -> Tensor:
         """Transform all tokens; an exported graph does it a cacheful at a time, too."""
-        count = -(-mixed.shape[1] // tokens_at_once(mixed.shape[2]))
-        if count == 1 or not (mixed.is_cpu and is_traced_inference()):
+        count = -(-mixed.shape[1] // fast_cpu.tokens_at_once(mixed.shape[2]))
+        if count == 1 or not (mixed.is_cpu and fast_cpu.is_traced_inference()):
             return self._transform(skip, mixed)
         parts = zip(skip.chunk(count, dim=1), mixed.chunk(count, dim=1), strict=True)
         return torch.cat([self._transform(*part) for part in parts], dim=1)
@@ -269,19 +261,14 @@ class Block(nn.Module):
     def _fill(self, grid: TokenGrid, out: Tensor) -> None:
         """Write the block's tokens to `out`, a cacheful at a time."""
         flat = [tokens.flatten(0, 1) for tokens in (*self._mix(grid), out)]
-        at_once = tokens_at_once(flat[0].shape[1])
-        fill_in_parts(self._fill_transformed, *flat[:2], out=flat[2], at_once=at_once)
+        at_once = fast_cpu.tokens_at_once(flat[0].shape[1])
+        fast_cpu.fill_in_parts(self._fill_transformed, *flat[:2], out=flat[2], at_once=at_once)
 
     def _fill_transformed(self, skip: Tensor, mixed: Tensor, out: Tensor) -> None:
         """Write what `_transform` makes of (n, c) tokens to `out`, without drop path."""
-        tokens = add_linear(skip, mixed, self.project)
+        tokens = fast_cpu.add_linear(skip, mixed, self.project)
         normed = self.norm_mlp(tokens)
         if self.widen is not None:
-            tokens = apply_linear(normed, self.widen, out=out)
-        add_linear(tokens, gelu_linear(normed, self.mlp.expand), self.mlp.contract, out=out)
-
-    def _pool_skip(self, grid: TokenGrid) -> Tensor:
-        if max(self.q_stride) == 1:
-            return grid.tokens
-        patches = pool_maximum(grid.patches, stride=self.q_stride)
-        return torch.cat([grid.prefix, patches.flatten(1, 3)], dim=1)
+            tokens = fast_cpu.apply_linear(normed, self.widen, out=out)
+        hidden = fast_cpu.gelu_linear(normed, self.mlp.expand)
+        fast_cpu.add_linear(tokens, hidden, self.mlp.contract, out=out)

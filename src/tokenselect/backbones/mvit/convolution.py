@@ -133,19 +133,12 @@ def _phases(side: int, reach: int, step: int) -> list[_Phase]:
 def _weight_gradient(volume: Tensor, grad_pooled: Tensor, kernel: Tensor, stride: THW) -> Tensor:
     """Return the (c, 1, kt, kh, kw) gradient of the kernel, one step of time after the other."""
     c, _, kt, kh, kw = kernel.shape
+    frames, size, padding = _to_frames(volume), (c, 1, kh, kw), (kh // 2, kw // 2)
     taps = []
     for tap in range(kt):
         met = _spread_over_time(grad_pooled, volume.shape[2], first=tap - kt // 2, step=stride[0])
-        taps.append(
-            conv2d_weight(
-                _to_frames(volume),
-                (c, 1, kh, kw),
-                _to_frames(met),
-                stride=stride[1:],
-                padding=(kh // 2, kw // 2),
-                groups=c,
-            )
-        )
+        met = _to_frames(met)
+        taps.append(conv2d_weight(frames, size, met, stride=stride[1:], padding=padding, groups=c))
     return torch.stack(taps, dim=2)
 
 
@@ -169,8 +162,7 @@ def _to_frames(volume: Tensor) -> Tensor:
 def keep_read(tokens: Tensor, *, thw: THW, kernel: THW, stride: THW) -> tuple[Tensor, THW, THW]:
     """Drop the patches of (b, p + t·h·w, c) tokens that no window of a pooling covers.
 
-    Returns:
-        The remaining tokens, their grid, and the stride that pools them to the same result.
+    Gives the remaining tokens, their grid, and the stride that pools them to the same result.
     """
     axes = [
         [place for place in range(side) if (place + reach // 2) % step < reach]

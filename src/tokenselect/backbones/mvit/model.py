@@ -8,13 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokenselect.backbones.fast_cpu import (
-    clips_at_once,
-    fill_in_parts,
-    is_cpu_inference,
-    is_traced_inference,
-    is_untouched,
-)
+from tokenselect.backbones import fast_cpu
 from tokenselect.backbones.layers import check_video, init_carrying
 from tokenselect.backbones.mvit.block import Block
 from tokenselect.backbones.mvit.weights import resize_tables
@@ -109,7 +103,8 @@ class MViT(Backbone):
         self.blocks = nn.ModuleList()
         for index in range(depth):
             q_stride = q_strides.get(index, (1, 1, 1))
-            kv_stride = divide_stride(kv_stride, q_stride)
+            t, h, w = (max(kv // q, 1) for kv, q in zip(kv_stride, q_stride, strict=True))
+            kv_stride = (t, h, w)
             if index in q_strides:
                 num_heads *= 2
             out_channels = 2 * channels if index + 1 in q_strides else channels
@@ -132,15 +127,16 @@ class MViT(Backbone):
         """Turn (b, 3, frames, height, width) clips into tokens that carry their places."""
         check_video(video)
         thw = self.embed_thw(*video.shape[2:])
-        if not (is_cpu_inference(video) and is_untouched(self.patch, self.positions)):
+        is_fast = fast_cpu.is_cpu_inference(video)
+        if not (is_fast and fast_cpu.is_untouched(self.patch, self.positions)):
             patches = self.patch(video).permute(0, 2, 3, 4, 1).contiguous()
             return TokenGrid(self.positions(patches), thw, num_prefix=1)
         size = (len(video), 1 + math.prod(thw), self.patch.out_channels)
-        tokens = fill_in_parts(
+        tokens = fast_cpu.fill_in_parts(
             lambda clips, out: self.positions(cut_patches(clips, self.patch), out=out),
             video,
             out=video.new_empty(size),
-            at_once=clips_at_once(math.prod(size[1:])),
+            at_once=fast_cpu.clips_at_once(math.prod(size[1:])),
         )
         return TokenGrid(tokens, thw, num_prefix=1)
 
@@ -153,8 +149,8 @@ class MViT(Backbone):
         *blocks, last = self.blocks
         for block in blocks:
             grid = block(grid)
-        is_inference = is_cpu_inference(grid.tokens) or is_traced_inference()
-        if is_inference and not self.training and type(last) is Block and is_untouched(last):
+        is_fast = fast_cpu.is_cpu_inference(grid.tokens) or fast_cpu.is_traced_inference()
+        if is_fast and not self.training and type(last) is Block and fast_cpu.is_untouched(last):
             return self._classify(last.class_tokens(grid))
         return self.head(last(grid))
 
@@ -186,22 +182,12 @@ def cut_patches(video: Tensor, patch: nn.Conv3d) -> Tensor:
     return patches.permute(0, 2, 3, 4, 1).contiguous()
 
 
-def divide_stride(kv_stride: THW, q_stride: THW) -> THW:
-    """Divide a stride by another, never below 1."""
-    t, h, w = (max(kv // q, 1) for kv, q in zip(kv_stride, q_stride, strict=True))
-    return t, h, w
-
-
 @preset(num_classes=400, frames=16, size=224, drop_path=0.2, dropout=0.5)
 def mvit_b16(**options: Any) -> MViT:
     """MViT-B of 16 frames with a stride of 4: 36.6 M parameters, 70.6 GMACs per view."""
+    q_strides = dict.fromkeys((1, 3, 14), (1, 2, 2))
     return MViT(
-        depth=16,
-        channels=96,
-        num_heads=1,
-        q_strides=dict.fromkeys((1, 3, 14), (1, 2, 2)),
-        kv_stride=(1, 8, 8),
-        **options,
+        depth=16, channels=96, num_heads=1, q_strides=q_strides, kv_stride=(1, 8, 8), **options
     )
 
 

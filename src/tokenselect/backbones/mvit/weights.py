@@ -94,21 +94,16 @@ def _convert(
     """Rename, take one projection to queries, keys and values apart, and shape the tables."""
     ours: dict[str, Tensor] = {}
     for name, tensor in state.items():
-        name = _rename(name, renaming)
+        for pattern, replacement in renaming:
+            name, count = re.subn(pattern, replacement, name)
+            if count:
+                break
         if ".attention.qkv." not in name:
             ours[name] = tensor
             continue
         for letter, part in zip("qkv", tensor.chunk(3), strict=True):
             ours[name.replace(".qkv.", f".{letter}.")] = part
     return _shape_tables(ours, grid_size)
-
-
-def _rename(name: str, renaming: Renaming) -> str:
-    for pattern, replacement in renaming:
-        name, count = re.subn(pattern, replacement, name)
-        if count:
-            break
-    return name
 
 
 def _shape_tables(state: dict[str, Tensor], grid_size: tuple[int, int] | None) -> dict[str, Tensor]:
