@@ -168,8 +168,8 @@ def test_a_dense_checkpoint_starts_a_model_with_selectors(tmp_path):
 def test_a_dense_model_of_the_task_teaches_the_selectors_once(tmp_path, monkeypatch, caplog):
     taught = []
 
-    def watch(model, **settings):
-        teach_at_start(model, **settings)
+    def watch(model, *clips, **settings):
+        teach_at_start(model, *clips, **settings)
         taught.append(model.token_selectors["T0"].scoring.network.score.weight.clone())
 
     monkeypatch.setattr(build, "teach_at_start", watch)

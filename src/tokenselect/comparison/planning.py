@@ -26,6 +26,7 @@ from tokenselect.selectors.build import has_parameters, has_scorer
 from tokenselect.training.build import build_model
 from tokenselect.training.data import PARTS, read_part
 from tokenselect.training.learner import ANY
+from tokenselect.training.probation import SHARE
 from tokenselect.training.recipe import RENAMED_KEYS, Recipe, recipe_from_dict
 from tokenselect.training.sections import DataRecipe, ModelRecipe
 from tokenselect.weights.files import find_checkpoint
@@ -312,6 +313,8 @@ def finish_trial(
         content["model"]["scorer"] = "paper"  # nothing depends on it
     if content["model"]["scorer"] != "taught":
         content["schedule"].pop("taught_factor", None)
+    else:
+        content["schedule"]["probation"] = SHARE
     model = replace(recipe.model, weights=None, budgets=tuple(recipe.model.budgets))
     marks, refusal = mark_model(model, recipe.data.frames, recipe.data.size)
     marks = [*marks, mark_clips(recipe.data)]  # tell what has the same name from before

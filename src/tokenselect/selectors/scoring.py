@@ -94,6 +94,7 @@ class Scoring(nn.Module):
 
     needs_class_attention = False
     needs_prompt = False
+    is_even = False  # whether nothing can be learnt, so that training selects hard, too
     is_blind = False  # whether frames are scored by their places alone, before any pixel is known
 
     def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:

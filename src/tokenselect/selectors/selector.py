@@ -80,6 +80,8 @@ class Selector(nn.Module):
         """Give the soft indicator (..., k, l), or None where the selection is hard."""
         if self.relaxation is None or not (self.training and self.relaxation.is_active):
             return None
+        if self.scoring.is_even:  # no score can change
+            return None
         return self.relaxation(scores, k)
 
     def record(

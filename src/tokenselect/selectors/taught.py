@@ -4,6 +4,8 @@ A dense model of the task already knows what its answer depends on; `tokenselect
 fits these networks to that and sets how far to trust them. Untaught, this is uniform selection.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -77,10 +79,20 @@ class TaughtScoring(Scoring):
         nn.init.zeros_(network.score.weight)
         nn.init.zeros_(network.score.bias)
 
+    @property
+    def trusted(self) -> tuple[float, float]:
+        """The share of uniform selection, and that of the clip's average."""
+        return float(self.evenness), float(self.steadiness)
+
     def trust(self, evenness: float, steadiness: float) -> None:
         """Set the share of uniform selection, and that of the clip's average."""
         self.evenness.fill_(evenness)
         self.steadiness.fill_(steadiness)
+        self.is_even = evenness == 1
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self.is_even = not self.evenness.is_meta and bool(self.evenness == 1)
 
     def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
         """Score frames by their content and by an even spread of `keep`."""

@@ -30,10 +30,11 @@ from tokenselect.training.distributed import Processes, bare_model, spread
 from tokenselect.training.learner import ANY, Budgets, Learner, WeightAverage
 from tokenselect.training.loop import Trainer
 from tokenselect.training.optimizer import LrSchedule, SigmaSchedule, build_optimizer
+from tokenselect.training.probation import SHARE, Probation
 from tokenselect.training.recipe import Recipe, recipe_from_dict
 from tokenselect.training.sections import DataRecipe, ModelRecipe, ScheduleRecipe, blaming
 from tokenselect.training.step import Precision
-from tokenselect.training.teach import teach_at_start
+from tokenselect.training.teach import MOST_CLIPS, Shuffled, teach_at_start
 from tokenselect.weights import LoadedWeights, load_weights
 from tokenselect.weights.load import HEAD
 
@@ -96,6 +97,7 @@ def build_learner(
     num_classes: int,
     steps_per_epoch: int,
     selector_factor: float = 1.0,
+    probation: Probation | None = None,
 ) -> Learner:
     """Build what learns from a model on the device of this process."""
     schedule, augmentation, sigmas = recipe.schedule, recipe.augmentation, None
@@ -130,6 +132,7 @@ def build_learner(
         ),
         clip_norm=schedule.clip_norm,
         average=WeightAverage(model, decay=schedule.ema) if schedule.ema else None,
+        probation=probation,
         seed=recipe.seed,
     )
 
@@ -175,14 +178,16 @@ def build_trainer(
     start = recipe.model if is_new else replace(recipe.model, weights=None)
     model, loaded = build_model(start, class_names=class_names, frames=data.frames, size=data.size)
     model.to(device)
-    is_taught = is_new and can_be_taught(recipe.model, loaded)  # a resumed optimizer remembers it
+    is_taught = is_new and can_be_taught(recipe.model, loaded)  # a resumed run remembers it
+    steps = order.batches_per_epoch
+    shown, held_out = (
+        Shuffled(x, **own, at_most=MOST_CLIPS, seed=recipe.seed) for x in (clips, val)
+    )
     if is_taught:
-        teach_at_start(
-            model, clips=clips, held_out=val, seed=recipe.seed, processes=processes, **own
-        )
+        teach_at_start(model, shown, held_out, seed=recipe.seed, processes=processes)
+    probation = Probation(model, held_out, round(SHARE * steps * schedule.epochs))
     if changes is not None:
         changes.model(model)
-    steps = order.batches_per_epoch
     shares = replace(val, dataset=ProcessShare(val.dataset, **place))
     return Trainer(
         folder=recipe.folder,
@@ -193,6 +198,7 @@ def build_trainer(
             num_classes=len(class_names),
             steps_per_epoch=steps,
             selector_factor=schedule.taught_factor if is_taught else 1.0,
+            probation=probation if is_taught or not is_new else None,
         ),
         clips=clips,
         loader=build_loader(clips, order, workers=data.workers, pin_memory=device.type == "cuda"),

@@ -16,6 +16,7 @@ from tokenselect.measure.accuracy import count_answers
 from tokenselect.plan import SelectionPlan, Site
 from tokenselect.training.distributed import Processes, bare_model, sum_over_processes
 from tokenselect.training.optimizer import LrSchedule, SigmaSchedule, set_lr
+from tokenselect.training.probation import Probation
 from tokenselect.training.step import Part, Precision, StepReport, train_step
 
 ANY = "any"
@@ -101,6 +102,7 @@ class Learner:
     mix: Callable[..., Part] | None = None  # blends clips and their labels, as `mix_clips` does
     clip_norm: float | None = 1.0  # largest norm of the gradient; None clips nothing
     average: WeightAverage | None = None  # running average of the weights, or None
+    probation: Probation | None = None  # of selectors that were taught
     seed: int = 0  # of the run
 
     def learn(self, parts: Sequence[Part], step: int) -> StepReport:
@@ -113,12 +115,18 @@ class Learner:
             set_plan(bare_model(self.model), self.budgets.at(self.seed, step))
         self.model.train()
         ready = [self.prepare(clips, targets) for clips, targets in parts]
-        report = train_step(
-            self.model, ready, self.optimizer, precision=self.precision, clip_norm=self.clip_norm
-        )
+        how = {"precision": self.precision, "clip_norm": self.clip_norm}
+        with self.probation.turn(step) if self.probation else nullcontext():
+            report = train_step(self.model, ready, self.optimizer, **how)  # type: ignore[arg-type]
         if self.average is not None:
             self.average.update(self.model, step)
         return report
+
+    def end_probation(self) -> Iterator[str]:
+        """Choose between taught and even selection; say what was chosen."""
+        if self.budgets is not None:
+            set_plan(bare_model(self.model), self.budgets.whole)
+        yield from self.probation.end() if self.probation is not None else ()
 
     def prepare(self, clips: Tensor, targets: Tensor) -> Part:
         """Move a part to the device and blend its clips."""
@@ -162,11 +170,13 @@ class Learner:
             "optimizer": states.get_optimizer_state_dict(self.model, self.optimizer, options=WHOLE),
             "scaler": self.precision.scaler.state_dict(),
             "raw": self._raw_weights() if self.average is not None else None,
+            "is_on_probation": self.probation is not None,
         }
 
     def restore(self, weights: dict[str, Any], state: dict[str, Any]) -> None:
         """Take over what `weights` and `state` gave."""
         states.set_model_state_dict(self.model, weights, options=WHOLE)
+        self.probation = self.probation if state.get("is_on_probation") else None
         if self.average is not None:
             self.average = WeightAverage(self.model, decay=self.average.decay)
             states.set_model_state_dict(self.model, state["raw"], options=WHOLE)

@@ -135,6 +135,9 @@ class Trainer:
         recent: deque[float] = deque(maxlen=5)
         saved = time.monotonic()
         for parts in grouped(self.loader, self.order.parts):
+            if self.learner.probation and self.step == self.learner.probation.steps:
+                for line in self.learner.end_probation():
+                    report.say(line)
             try:
                 done = self.learner.learn(parts, self.step)
             except NonFiniteError as error:

@@ -17,17 +17,8 @@ from torch.utils.data import Subset
 
 from tokenselect.insertion import insert_selectors, selectors_of, set_plan
 from tokenselect.plan import SelectionPlan, Site
-from tokenselect.training.choices import (
-    Shown,
-    Tries,
-    frozen,
-    labelled,
-    losses_of,
-    taught_scoring,
-    taught_selectors,
-    try_choices,
-    watch_clips,
-)
+from tokenselect.selectors.taught import TaughtScoring
+from tokenselect.training import choices
 from tokenselect.training.data import ClipSet, single_views
 from tokenselect.training.distributed import Processes
 
@@ -35,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 MOST_CLIPS = 1000  # of a run, to teach with, and as many to choose by
 EVENNESS, STEADINESS = (0.0, 0.25, 0.5, 0.75), (0.0, 1.0)
+Way = tuple[float, float]  # of a scoring: evenness and steadiness
+EVEN: Way = (1.0, 1.0)  # uniform selection
 CLEARLY = 3.0  # standard errors by which a bolder way must be better: held-out clips are few
 
 
@@ -51,10 +44,10 @@ class Lesson:
 
 def teach_selectors(
     model: nn.Module,
-    clips: Iterable[Shown],
+    clips: Iterable[choices.Shown],
     *,
     plan: SelectionPlan | str | None = None,
-    held_out: Iterable[Shown] | None = None,
+    held_out: Iterable[choices.Shown] | None = None,
     uses_labels: bool = True,
     steps: int = 600,
     lr: float = 2e-3,
@@ -79,22 +72,24 @@ def teach_selectors(
         seed: of the scorer's beginning and of the order it sees clips in.
     """
     plan = _prepare(model, plan)
-    shown: Iterable[Shown] = clips
+    shown: Iterable[choices.Shown] = clips
     if held_out is None:
         shown, held_out = _Part(clips, is_held_out=False), _Part(clips, is_held_out=True)
     was_training = model.training
     model.eval()
     lessons = []
-    with frozen(model):
+    with choices.frozen(model):
         for number, site in enumerate(plan.sites):
             keep_all = Site(site.kind, site.block, 1.0)  # dense, but with its hooks
             set_plan(model, SelectionPlan((*plan.sites[:number], keep_all)))
             tell(f"{site}: asking the model what its answers depend on")
-            found = watch_clips(model, shown, site, uses_labels=uses_labels, seed=seed)
-            scoring = taught_scoring(model, site)
+            found = choices.watch_clips(model, shown, site, uses_labels=uses_labels, seed=seed)
+            scoring = choices.taught_scoring(model, site)
             scores = found.members.sum(dim=1)  # all 0: the first choices are drawn blindly
             for part in (steps // 2, steps):
-                found = try_choices(model, shown, site, found, scores=scores, seed=seed + part)
+                found = choices.try_choices(
+                    model, shown, site, found, scores=scores, seed=seed + part
+                )
                 tell(f"{site}: teaching the scorer with {len(found.features)} examples")
                 with torch.enable_grad():
                     fit(scoring.network, found, steps=part, lr=lr, seed=seed)
@@ -108,25 +103,23 @@ def teach_selectors(
 
 def teach_at_start(
     model: nn.Module,
+    clips: Iterable[choices.Shown],
+    held_out: Iterable[choices.Shown],
     *,
-    clips: ClipSet,
-    held_out: ClipSet,
-    batch_size: int,
-    workers: int,
     seed: int,
     processes: Processes,
 ) -> None:
     """Teach a run's selectors before its first step; all processes end with the same ones."""
     if processes.is_main:
-        loading = {"at_most": MOST_CLIPS, "batch_size": batch_size, "workers": workers}
-        shown, held = (Shuffled(found, **loading, seed=seed) for found in (clips, held_out))
         with torch.random.fork_rng():
-            lessons = teach_selectors(model, shown, held_out=held, seed=seed, tell=logger.info)
+            lessons = teach_selectors(model, clips, held_out=held_out, seed=seed, tell=logger.info)
         for lesson in lessons:
             logger.info("%s was taught; %.0f %% uniform", lesson.site, 100 * lesson.evenness)
     if processes.count > 1:
-        for value in taught_selectors(model).state_dict().values():
+        selectors = choices.taught_selectors(model)
+        for value in (state := selectors.state_dict()).values():
             torch.distributed.broadcast(value, src=0)
+        selectors.load_state_dict(state)  # what follows from the values follows everywhere
 
 
 class Shuffled:
@@ -139,11 +132,11 @@ class Shuffled:
         chosen = replace(clips, dataset=Subset(clips.dataset, order[:at_most].tolist()))
         self.loader = chosen.batches(batch_size, workers=workers)
 
-    def __iter__(self) -> Iterator[Shown]:
+    def __iter__(self) -> Iterator[choices.Shown]:
         return single_views(self.loader)
 
 
-def fit(network: nn.Module, shown: Tries, *, steps: int, lr: float, seed: int) -> None:
+def fit(network: nn.Module, shown: choices.Tries, *, steps: int, lr: float, seed: int) -> None:
     """Teach a network what was shown."""
     for parameter in network.parameters():
         parameter.requires_grad_(True)
@@ -160,7 +153,7 @@ def fit(network: nn.Module, shown: Tries, *, steps: int, lr: float, seed: int) -
 
 
 @torch.no_grad()
-def bring_to_unit(network: nn.Module, shown: Tries) -> Tensor:
+def bring_to_unit(network: nn.Module, shown: choices.Tries) -> Tensor:
     """Scale a network so that a clip's scores have a deviation of 1; give them: (clips, l)."""
     parts = torch.arange(len(shown.features)).split(256)
     scores = torch.cat([shown.score(network, rows) for rows in parts])
@@ -170,32 +163,54 @@ def bring_to_unit(network: nn.Module, shown: Tries) -> Tensor:
 
 
 @torch.no_grad()
-def _trust(model: nn.Module, site: Site, held_out: Iterable[Shown], *, uses_labels: bool) -> Lesson:
+def _trust(
+    model: nn.Module, site: Site, held_out: Iterable[choices.Shown], *, uses_labels: bool
+) -> Lesson:
     """Set how far a site's taught scores count, by the losses of held-out clips.
 
     Without labels the loss is that of what the model answers before the site selects.
     """
-    plan, scoring = taught_selectors(model).plan, taught_scoring(model, site)
-    before = SelectionPlan(plan.sites[:-1])
+    plan = choices.taught_selectors(model).plan
     steadiness = STEADINESS if site.kind == "S" else STEADINESS[1:]
-    ways = [(share, steady) for share in EVENNESS for steady in steadiness]
-    ways.append((1.0, 1.0))  # uniform selection
-    found: list[list[Tensor]] = [[] for _ in ways]
-    set_plan(model, before)
-    for clips, labels in labelled(held_out, model, uses_labels=uses_labels):
+    ways = [*((share, steady) for share in EVENNESS for steady in steadiness), EVEN]
+
+    def answered() -> Iterator[choices.Shown]:
+        set_plan(model, SelectionPlan(plan.sites[:-1]))
+        for shown in choices.labelled(held_out, model, uses_labels=uses_labels):
+            set_plan(model, plan)
+            yield shown
+            set_plan(model, SelectionPlan(plan.sites[:-1]))
         set_plan(model, plan)
+
+    means = choose_trust(
+        model, scoring := choices.taught_scoring(model, site), answered(), ways=ways
+    )
+    return Lesson(str(site), *scoring.trusted, means[scoring.trusted], means[EVEN])
+
+
+@torch.no_grad()
+def choose_trust(
+    model: nn.Module,
+    scoring: TaughtScoring,
+    held_out: Iterable[choices.Shown],
+    *,
+    ways: Sequence[Way],
+) -> dict[Way, float]:
+    """Set how far a scoring counts: the best of `ways` by held-out clips; give their losses.
+
+    A way with less of uniform selection, which must be the last, has to be clearly better.
+    """
+    found: list[list[Tensor]] = [[] for _ in ways]
+    for clips, labels in choices.labelled(held_out, model, uses_labels=True):
         for row, way in zip(found, ways, strict=True):
             scoring.trust(*way)
-            row.append(losses_of(model, clips, labels))
-        set_plan(model, before)
-    set_plan(model, plan)
+            row.append(choices.losses_of(model, clips, labels))
     if not found[0]:
         raise ValueError("held_out must hold at least one batch, got none: give more clips")
     losses = torch.stack([torch.cat(row) for row in found])  # (ways, clips)
     best = choose_way(losses, [steady + (share == 1) for share, steady in ways])
     scoring.trust(*ways[best])
-    means = losses.mean(dim=1).tolist()
-    return Lesson(str(site), *ways[best], means[best], means[-1])
+    return dict(zip(ways, losses.mean(dim=1).tolist(), strict=True))
 
 
 def choose_way(losses: Tensor, caution: Sequence[float]) -> int:
@@ -210,11 +225,11 @@ def choose_way(losses: Tensor, caution: Sequence[float]) -> int:
 class _Part:
     """Every fifth batch, or all others."""
 
-    def __init__(self, batches: Iterable[Shown], *, is_held_out: bool) -> None:
+    def __init__(self, batches: Iterable[choices.Shown], *, is_held_out: bool) -> None:
         self.batches = batches
         self.is_held_out = is_held_out
 
-    def __iter__(self) -> Iterator[Shown]:
+    def __iter__(self) -> Iterator[choices.Shown]:
         for number, batch in enumerate(self.batches):
             if (number % 5 == 4) == self.is_held_out:
                 yield batch
@@ -229,10 +244,10 @@ def _prepare(model: nn.Module, plan: SelectionPlan | str | None) -> SelectionPla
         if selectors is not None:
             raise ValueError("the model has selectors already: leave plan out, or remove them")
         insert_selectors(model, plan, scorer="taught")
-    found = taught_selectors(model).plan
-    num_blocks = len(taught_selectors(model).adapter.blocks(model))
+    found = choices.taught_selectors(model).plan
+    num_blocks = len(choices.taught_selectors(model).adapter.blocks(model))
     for site in found:
-        taught_scoring(model, site)
+        choices.taught_scoring(model, site)
         if site.block >= num_blocks:
             raise ValueError(f"site {site} is after the last block, where nothing can be taught")
     return found

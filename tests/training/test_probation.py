@@ -1,0 +1,126 @@
+"""The probation: taught and even selection take turns, then held-out clips choose."""
+
+from contextlib import suppress
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from tests.small_models import tiny_mvit
+from tests.training.test_build import DEFAULTS, SMALL, small_recipe
+from tokenselect import record_selections
+from tokenselect.training import choices, teach
+from tokenselect.training.checkpoint import find_newest
+from tokenselect.training.choices import taught_scoring, taught_selectors
+from tokenselect.training.learner import Learner
+from tokenselect.training.probation import Probation
+from tokenselect.training.run import train
+from tokenselect.training.teach import EVEN, choose_trust
+
+PLAN = "T0=2-S1=2x2"
+
+
+@pytest.fixture
+def model():
+    """A model whose selectors were taught something that is not uniform selection."""
+    torch.manual_seed(0)
+    model = tiny_mvit(PLAN, scorer="taught")
+    for site in taught_selectors(model).plan:
+        scoring = taught_scoring(model, site)
+        torch.nn.init.normal_(scoring.network.score.weight)
+        scoring.trust(0.0, 0.0)
+    return model
+
+
+def trusted(model) -> list[tuple[float, float]]:
+    found = [taught_scoring(model, site) for site in taught_selectors(model).plan]
+    return [(float(scoring.evenness), float(scoring.steadiness)) for scoring in found]
+
+
+def kept(model, clips) -> dict[str, torch.Tensor]:
+    with record_selections(model) as selections, torch.no_grad():
+        model(clips)
+    return {site: selection.indices for site, selection in selections.items()}
+
+
+def clips_of(model) -> torch.Tensor:
+    return torch.randn(2, 3, *model.default_input)
+
+
+def test_taught_and_even_selection_take_turns(model):
+    probation = Probation(model, [], 6)
+    turns = []
+    for step in range(8):
+        with probation.turn(step):
+            turns.append([evenness for evenness, _ in trusted(model)])
+        assert trusted(model) == [(0.0, 0.0), (0.0, 0.0)]
+    assert turns == [[0, 0], [1, 1], [0, 0], [1, 1], [0, 0], [1, 1], [0, 0], [0, 0]]  # six steps
+
+
+def test_an_even_turn_trains_on_what_uniform_selection_keeps(model):
+    clips = clips_of(model)
+    plain = tiny_mvit(PLAN, method="uniform").train()
+    expected = kept(plain, clips)
+    with Probation(model, [], 6).turn(3):
+        found = kept(model.train(), clips)
+    assert all(torch.equal(found[site], expected[site]) for site in expected)
+
+
+@pytest.mark.parametrize(("lead", "expected"), [(0.0, 1), (1.0, 0)])
+def test_taught_selection_stays_only_where_it_is_clearly_better(model, monkeypatch, lead, expected):
+    noise = 0.1 * torch.randn(2, 50, generator=torch.Generator().manual_seed(0))
+
+    def losses(model, clips, labels):
+        return noise[int(scoring.is_even)] - (0.0 if scoring.is_even else lead)
+
+    monkeypatch.setattr(choices, "losses_of", losses)
+    for site in taught_selectors(model).plan:
+        scoring = taught_scoring(model, site)
+        ways = [scoring.trusted, EVEN]
+        choose_trust(model, scoring, [(clips_of(model), torch.zeros(2).long())], ways=ways)
+        assert scoring.is_even == expected
+
+
+def test_a_probation_ends_with_a_word_for_each_site(model):
+    held_out = [(clips_of(model), torch.tensor([0, 1]))]
+    told = list(Probation(model.train(), held_out, 6).end())
+    assert [line.split(":")[0] for line in told] == ["T0=2", "S1=2x2"]
+
+
+def test_even_selection_is_hard_in_training_and_stays_so_when_loaded(model):
+    clips, again = clips_of(model), tiny_mvit(PLAN, scorer="taught")
+    for site in taught_selectors(model).plan:
+        taught_scoring(model, site).trust(*EVEN)
+    again.load_state_dict(model.state_dict())
+    hard = model.eval()(clips)
+    for one in (model.train(), again.train()):
+        assert_close(one(clips), hard, atol=1e-5, rtol=1e-5)
+
+
+def test_a_run_killed_on_probation_ends_like_one_that_was_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(teach.teach_selectors, "__kwdefaults__", {**DEFAULTS, "steps": 2})
+    monkeypatch.setattr(teach, "EVENNESS", (0.0,))
+    monkeypatch.setattr(teach, "choose_way", lambda losses, caution: 0)  # what was taught
+    long = {"schedule": SMALL["schedule"] | {"epochs": 4}, "checkpoint_steps": 1}
+    train(small_recipe(tmp_path, name="dense"))
+    start = {"plan": "T0_0.5", "weights": str(tmp_path / "dense")}
+    ended = []
+    for name, stop in (("whole", None), ("killed", 1)):
+        recipe = small_recipe(tmp_path, name=name, model=start, **long)
+        with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+            patch.setattr(Learner, "learn", dying_at(stop))
+            train(recipe)
+        train(recipe, resume=True)
+        ended.append(find_newest(recipe.folder).weights)
+    assert_close(*ended, rtol=0, atol=0)
+
+
+def dying_at(step):
+    learn = Learner.learn
+
+    def learn_or_die(self, parts, at):
+        if at == step:
+            raise KeyboardInterrupt
+        return learn(self, parts, at)
+
+    return learn_or_die
