@@ -7,7 +7,7 @@ one signer in random order: a sign of LSA-20 (labels 23, 25, …, 61), which is 
 other signs, which are not answers anywhere. Of it a window of 144 frames is shown that holds the
 whole of the answer. OUT takes `streams/*.mp4`, 128×96, and `streams.tsv`: path, label, sign,
 signer, the window (start, stop) and the answer's frames (sign_start, sign_stop). Signers 1 to 7,
-to train on, get two streams for each clip, the others one.
+to train on, get two streams for each clip, signer 8, to validate on, four, the others one.
 """
 
 import argparse
@@ -24,7 +24,8 @@ from tokenselect.data.annotations import matches
 from tokenselect.data.transforms import resize
 
 ANSWERS = "23-61:2"
-TRAINED = "1-7"
+TRAINED, VALIDATED = "1-7", "8"
+VAL_STREAMS = 4  # of each clip: what is chosen by them should not be chosen by chance
 WINDOW = 144
 SIZE = (96, 128)  # height, width
 Clip = dict[str, str]
@@ -51,11 +52,14 @@ def main() -> None:
 
 
 def plan_streams(clips: list[Clip], draw: random.Random) -> list[tuple[list[Clip], int]]:
-    """Draw the clips of each stream, and which of them is the answer."""
+    """Draw the clips of each stream, and which of them is the answer.
+
+    All streams for training and testing and one for each validated clip come first.
+    """
     streams = []
-    for clip in clips:
-        if not matches(clip["label"], ANSWERS):
-            continue
+    answers = [clip for clip in clips if matches(clip["label"], ANSWERS)]
+    validated = [clip for clip in answers if matches(clip["signer"], VALIDATED)]
+    for clip in [*answers, *validated * (VAL_STREAMS - 1)]:
         others = [
             other
             for other in clips
