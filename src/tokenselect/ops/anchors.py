@@ -1,5 +1,7 @@
 """Anchors: overlapping candidate regions on an h × w map, at a regular stride (section 3.3)."""
 
+from functools import reduce
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -51,10 +53,6 @@ def blend_anchors(patches: Tensor, weights: Tensor, side: Pair, stride: Pair) ->
     of all anchors is ever made.
     """
     corners = anchor_corners((patches.shape[2], patches.shape[3]), side, stride)
-    blended = None
-    for anchor, (row, column) in enumerate(corners):
-        crop = patches[:, :, row : row + side[0], column : column + side[1]]
-        weighted = crop * weights[:, :, anchor, None, None, None].to(crop.dtype)
-        blended = weighted if blended is None else blended + weighted
-    assert blended is not None
-    return blended
+    shares = weights.to(patches.dtype)[..., None, None, None].unbind(2)
+    crops = (patches[:, :, row : row + side[0], left : left + side[1]] for row, left in corners)
+    return reduce(torch.add, map(torch.mul, crops, shares))

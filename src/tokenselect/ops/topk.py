@@ -29,11 +29,9 @@ def gumbel_topk(
         raise ValueError(f"temperature must be above 0, got {temperature}")
     check_topk_arguments(scores, k)
     logits = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    noise = torch.empty_like(logits).exponential_(generator=generator).log()
-    keys = logits - noise
+    keys = logits - torch.empty_like(logits).exponential_(generator=generator).log()
     drawn = keys.detach().topk(k, dim=-1).indices.unsqueeze(-1)  # (..., k, 1), first drawn first
-    hard = torch.zeros_like(keys).unsqueeze(-2).expand(*keys.shape[:-1], k, -1)
-    hard = hard.scatter(-1, drawn, 1.0)
+    hard = keys.new_zeros(*keys.shape[:-1], k, keys.shape[-1]).scatter(-1, drawn, 1.0)
     is_gone = hard.cumsum(dim=-2) - hard > 0
     relaxed = (keys.unsqueeze(-2) / temperature).masked_fill(is_gone, -torch.inf).softmax(dim=-1)
     indicator = hard + (relaxed - relaxed.detach())
@@ -93,11 +91,10 @@ def perturbed_topk(
             raise ValueError(f"sigma must be at least 0, got {sigma}")
         if sigma == 0:
             return one_hot_topk(scores, k)
-    if method == "auto":
-        method = choose_method(scores.shape[-1], k)
     num_candidates = scores.shape[-1]
-    flat = scores.reshape(-1, num_candidates)
-    flat = flat.to(torch.promote_types(scores.dtype, torch.float32))
+    if method == "auto":
+        method = choose_method(num_candidates, k)
+    flat = scores.reshape(-1, num_candidates).to(torch.promote_types(scores.dtype, torch.float32))
     deviation = torch.as_tensor(sigma, dtype=flat.dtype, device=flat.device)
     if method == "exact":
         indicator = exact_topk(flat, deviation, k)

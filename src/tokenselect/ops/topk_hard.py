@@ -19,10 +19,8 @@ def check_topk_arguments(scores: Tensor, k: int) -> None:
         raise ValueError(f"k must be in 1..{num_candidates} (the number of candidates), got {k}")
     if torch.compiler.is_compiling() or scores.device.type != "cpu":
         return
-    if bool(scores.isnan().any()):
-        raise NonFiniteScoresError(
-            f"scores must not be NaN, got {int(scores.isnan().sum())} NaN values"
-        )
+    if num_nan := int(scores.isnan().sum()):
+        raise NonFiniteScoresError(f"scores must not be NaN, got {num_nan} NaN values")
 
 
 def hard_topk(scores: Tensor, k: int) -> Tensor:

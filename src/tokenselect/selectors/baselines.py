@@ -108,8 +108,7 @@ class RepeatScoring(RunLengthScoring):
 
     def change(self, patches: Tensor) -> Tensor:
         """Give 1 − cosine against the frame before."""
-        directions = F.normalize(patches, dim=-1)
-        return 1 - (directions[:, 1:] * directions[:, :-1]).sum(dim=-1)
+        return 1 - F.cosine_similarity(patches[:, 1:], patches[:, :-1], dim=-1)
 
 
 class NoveltyScoring(Scoring):

@@ -74,13 +74,8 @@ class ReleasedScorer(nn.Module):
         super().__init__()
         half, quarter = max(1, channels // 2), max(1, channels // 4)
         self.embed = nn.Sequential(nn.LayerNorm(channels), nn.Linear(channels, channels), nn.GELU())
-        self.score = nn.Sequential(
-            nn.Linear(channels, half),
-            nn.GELU(),
-            nn.Linear(half, quarter),
-            nn.GELU(),
-            nn.Linear(quarter, 1),
-        )
+        first, second = nn.Linear(channels, half), nn.Linear(half, quarter)
+        self.score = nn.Sequential(first, nn.GELU(), second, nn.GELU(), nn.Linear(quarter, 1))
 
     def forward(self, candidates: Tensor) -> Tensor:
         """Map (..., l, c) candidates to (..., l) scores."""
