@@ -1,4 +1,6 @@
-"""The scale of scores: rescaled to [0, 1], and in units of the noise (section 3.2)."""
+"""Scale and precision of scores: from 0 to 1, in units of the noise (section 3.2), in float32."""
+
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -46,3 +48,9 @@ def in_units_of_noise(scores: Tensor, sigma: Tensor, k: int) -> Tensor:
     scores = scores.clamp(-limit, limit)
     threshold = scores.topk(k, dim=-1).values[..., -1:]
     return (scores - threshold).div_(positive(sigma)).clamp_(-_CERTAIN, _CERTAIN)
+
+
+def without_autocast(device: str) -> AbstractContextManager[object]:
+    """Turn autocast off on a kind of device: it would round products of float32."""
+    is_on = device != "meta" and torch.is_autocast_enabled(device)  # "meta" knows no autocast
+    return torch.autocast(device, enabled=False) if is_on else nullcontext()

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tokenselect.grid import TokenGrid
 from tokenselect.ops.anchors import Pair, anchor_corners
-from tokenselect.ops.noise import rescale
+from tokenselect.ops.noise import rescale, without_autocast
 from tokenselect.plan import THW
 from tokenselect.selectors.scoring import Scoring, central_patches, middles
 
@@ -155,7 +155,8 @@ class TextScoring(Scoring):
             )
         words = F.normalize(grid.prompt.float(), dim=-1)  # (b, m, c)
         patches = F.normalize(grid.patches.flatten(1, 3).float(), dim=-1)
-        return (patches @ words.transpose(1, 2)).amax(dim=-1).unflatten(1, grid.thw)
+        with without_autocast(patches.device.type):
+            return (patches @ words.transpose(1, 2)).amax(dim=-1).unflatten(1, grid.thw)
 
 
 def spread_scores(tokens: Tensor, keep: int) -> Tensor:
@@ -165,7 +166,8 @@ def spread_scores(tokens: Tensor, keep: int) -> Tensor:
         (b, n) the earlier chosen, the higher; 0 for those that were not.
     """
     directions = F.normalize(tokens.float(), dim=-1)
-    distance = 1 - directions @ directions.transpose(1, 2)  # (b, n, n)
+    with without_autocast(tokens.device.type):
+        distance = 1 - directions @ directions.transpose(1, 2)  # (b, n, n)
     apart = distance + 4 * torch.eye(tokens.shape[1], device=tokens.device)  # not from itself
     nearest = apart.amin(dim=2)  # (b, n)
     scores = torch.zeros_like(nearest)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from tokenselect.grid import TokenGrid
 from tokenselect.ops.anchors import Pair, average_anchors
-from tokenselect.ops.noise import rescale
+from tokenselect.ops.noise import rescale, without_autocast
 
 ENVELOPE = 0.9  # under 1, so that frames in the middle of a part stay above all others
 STEEPNESS = 4.0  # of patches: regions are averages, whose scores lie closer together
@@ -84,6 +84,17 @@ class ReleasedScorer(nn.Module):
         return self.score(torch.cat([local, mean], dim=-1)).squeeze(-1)
 
 
+def score_precisely(network: nn.Module, candidates: Tensor) -> Tensor:
+    """Map (..., l, c) candidates to (..., l) scores, in float32 under autocast too.
+
+    Scores often differ by less than low precision can tell, and rescaling magnifies its rounding.
+    """
+    if any(weight.dtype != torch.float32 for weight in network.parameters()):
+        return network(candidates).float()
+    with without_autocast(candidates.device.type):
+        return network(candidates.float())
+
+
 class Scoring(nn.Module):
     """What a selector asks for; a method answers `score_map` at least, or `score_frames`, too."""
 
@@ -122,7 +133,7 @@ class LearnedScoring(Scoring):
 
     def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
         """Score frames by what `frame_features` says of them."""
-        return rescale(self.network(self.frame_features(grid)).float())
+        return rescale(score_precisely(self.network, self.frame_features(grid)))
 
     def frame_features(self, grid: TokenGrid) -> Tensor:
         """Give the average patch of each frame: (b, t, c)."""
@@ -134,7 +145,7 @@ class LearnedScoring(Scoring):
 
     def raw_scores(self, grid: TokenGrid) -> Tensor:
         """Give the network's own scores of each frame's patches: (b, t, n)."""
-        return self.network(grid.patches.flatten(2, 3)).float()
+        return score_precisely(self.network, grid.patches.flatten(2, 3))
 
 
 class AnchorFeatureScoring(LearnedScoring):
@@ -144,7 +155,7 @@ class AnchorFeatureScoring(LearnedScoring):
         """Score the anchors of each frame."""
         maps = grid.patches.movedim(-1, 2)  # (b, t, c, h, w)
         features = average_anchors(maps, side, stride).transpose(2, 3)  # (b, t, g, c)
-        return rescale(self.network(features).float())
+        return rescale(score_precisely(self.network, features))
 
 
 class ReleasedScoring(LearnedScoring):
@@ -181,7 +192,7 @@ class FromUniformScoring(ReleasedScoring):
     def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
         """Score frames: the network's answer on top of evenly spread ones."""
         start = even_frames(grid.thw[0], keep, grid.tokens.device)
-        return rescale(self.network(self.frame_features(grid)).float() + start)
+        return rescale(score_precisely(self.network, self.frame_features(grid)) + start)
 
     def raw_scores(self, grid: TokenGrid) -> Tensor:
         """Score patches: the network's answer on top of their nearness to the centre."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tokenselect.grid import TokenGrid
 from tokenselect.ops.anchors import Pair, average_anchors
-from tokenselect.selectors.scoring import Scoring, central_patches, even_frames
+from tokenselect.selectors.scoring import Scoring, central_patches, even_frames, score_precisely
 
 SPREAD = 0.25  # deviation of the scores: that of scores stretched to [0, 1], so σ keeps its unit
 KERNEL = 5  # frames that a convolution sees
@@ -97,19 +97,19 @@ class TaughtScoring(Scoring):
     def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
         """Score frames by their content and by an even spread of `keep`."""
         even = even_frames(grid.thw[0], keep, grid.tokens.device)
-        return self._weigh(self.network(self.frame_features(grid)).float(), even)
+        return self._weigh(score_precisely(self.network, self.frame_features(grid)), even)
 
     def score_map(self, grid: TokenGrid) -> Tensor:
         """Score patches by their content and by their nearness to the centre."""
         even = central_patches(*grid.thw[1:], device=grid.tokens.device).flatten()
-        scores = self.network(self.patch_features(grid)).float()
+        scores = score_precisely(self.network, self.patch_features(grid))
         return self._weigh(scores, even).unflatten(2, grid.thw[1:])
 
     def score_anchors(self, grid: TokenGrid, *, side: Pair, stride: Pair) -> Tensor:
         """Average patches within each anchor, and anchors over time, then weigh."""
         h, w = grid.thw[1:]
         even = average_anchors(central_patches(h, w, device=grid.tokens.device), side, stride)
-        scores = self.network(self.patch_features(grid)).float().unflatten(2, (h, w))
+        scores = score_precisely(self.network, self.patch_features(grid)).unflatten(2, (h, w))
         scores = average_anchors(scores, side, stride)  # (b, t, g)
         scores = torch.lerp(scores, scores.mean(dim=1, keepdim=True), self.steadiness)
         return self._weigh(scores, even)
