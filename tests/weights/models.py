@@ -9,12 +9,17 @@ from tokenselect.insertion import insert_selectors
 
 
 def scramble(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Give every parameter a value that matters: fresh norms and biases hide mistakes."""
+    """Give every parameter a value that matters: fresh norms and biases hide mistakes.
+
+    None depends on the fresh ones, which differ between versions of torch.
+    """
     torch.manual_seed(seed)
     with torch.no_grad():
-        for parameter in model.parameters():
-            scale = 0.3 if parameter.ndim == 1 else parameter[0].numel() ** -0.5
-            parameter.add_(torch.randn_like(parameter) * scale)
+        for module in model.modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                scale = 0.3 if parameter.ndim == 1 else parameter[0].numel() ** -0.5
+                mean = float(isinstance(module, nn.LayerNorm) and name == "weight")
+                parameter.normal_(mean, scale)
     return model.eval()
 
 
