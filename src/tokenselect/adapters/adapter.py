@@ -52,8 +52,15 @@ class ArgumentsHook:
 
 
 def change_arguments(module: nn.Module, change: Change) -> RemovableHandle:
-    """Make `module` see its arguments through `change`, from now on until removed."""
-    return module.register_forward_pre_hook(ArgumentsHook(change), with_kwargs=True)
+    """Make `module` see its arguments through `change`, from now on until removed.
+
+    torch 2.8 compiles a model anew if its hooks have other numbers: here each module counts them.
+    """
+    handle = module.register_forward_pre_hook(ArgumentsHook(change), with_kwargs=True)
+    hooks, takes_named = module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs
+    first, handle.id = handle.id, min(0, *hooks) - 1
+    hooks[handle.id], takes_named[handle.id] = hooks.pop(first), takes_named.pop(first)
+    return handle
 
 
 CONTEXT = "token_context"  # named argument of the blocks, which ignore it

@@ -28,11 +28,6 @@ def _as_in_0_1(name: str, instead: str, give: Callable[[Any], Any]) -> property:
     return property(read, doc=f"As in 0.1; {instead}.")
 
 
-def _metadata_of(model: Backbone) -> dict[str, Any]:
-    names = list(model.info.class_names)
-    return {**model.info.metadata, "model": model.settings, "class_names": names}
-
-
 class Backbone(nn.Module):
     """Base of our models."""
 
@@ -49,7 +44,11 @@ class Backbone(nn.Module):
     class_names = _as_in_0_1(
         "class_names", "use model.info.id2label", lambda model: tuple(model.info.class_names)
     )
-    metadata = _as_in_0_1("metadata", "use model.info.metadata", _metadata_of)
+    metadata = _as_in_0_1(
+        "metadata",
+        "use model.info.metadata",
+        lambda m: {**m.info.metadata, "model": m.settings, "class_names": [*m.info.class_names]},
+    )
     plan = _as_in_0_1(
         "plan",
         "use tokenselect.plan_of(model)",

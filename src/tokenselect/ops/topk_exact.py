@@ -68,11 +68,9 @@ def exact_topk(scores: Tensor, sigma: Tensor, k: int) -> Tensor:
     Returns:
         (b, k, l) indicator, differentiable in `scores`.
     """
-    num_candidates = scores.shape[-1]
-    num_dropped = num_candidates - k
+    num_dropped = scores.shape[-1] - k
     if num_dropped == 0:
-        everything = torch.eye(k, dtype=scores.dtype, device=scores.device)
-        return everything.repeat(len(scores), 1, 1)
+        return torch.eye(k, dtype=scores.dtype, device=scores.device).repeat(len(scores), 1, 1)
     if k <= num_dropped:
         units = in_units_of_noise(scores, sigma, k)
         return top1_indicator(units) if k == 1 else walk_indicator(units, k, of_taken=True)

@@ -85,10 +85,7 @@ class ReleasedScorer(nn.Module):
 
 
 def score_precisely(network: nn.Module, candidates: Tensor) -> Tensor:
-    """Map (..., l, c) candidates to (..., l) scores, in float32 under autocast too.
-
-    Scores often differ by less than low precision can tell, and rescaling magnifies its rounding.
-    """
+    """Score in float32 under autocast too: scores often differ by less than bfloat16 can tell."""
     if any(weight.dtype != torch.float32 for weight in network.parameters()):
         return network(candidates).float()
     with without_autocast(candidates.device.type):
@@ -166,8 +163,7 @@ class ReleasedScoring(LearnedScoring):
 
     def frame_features(self, grid: TokenGrid) -> Tensor:
         """Give the average and the largest patch of each frame: (b, t, 2c)."""
-        patches = grid.patches
-        return torch.cat([patches.mean(dim=(2, 3)), patches.amax(dim=(2, 3))], dim=-1)
+        return torch.cat([grid.patches.mean(dim=(2, 3)), grid.patches.amax(dim=(2, 3))], dim=-1)
 
     def score_anchors(self, grid: TokenGrid, *, side: Pair, stride: Pair) -> Tensor:
         """Average raw scores within each anchor, then rescale over the anchors."""
