@@ -26,7 +26,6 @@ DEFAULT = (
 )
 DRAW = 0x6275646765  # sets these draws apart from all others of a step
 WHOLE = states.StateDictOptions(full_state_dict=True, cpu_offload=True)
-SOME = states.StateDictOptions(full_state_dict=True, cpu_offload=True, strict=False)
 
 
 class WeightAverage:
@@ -180,9 +179,10 @@ class Learner:
         if self.average is not None:
             self.average = WeightAverage(self.model, decay=self.average.decay)
             states.set_model_state_dict(self.model, state["raw"], options=WHOLE)
-        states.set_optimizer_state_dict(  # a selector that no step has used yet has no state
-            self.model, self.optimizer, optim_state_dict=state["optimizer"], options=SOME
-        )
+        # a selector that no step has used yet has no state, which torch 2.8 asks for
+        unused: dict[str, Any] = {name: {} for name, _ in bare_model(self.model).named_parameters()}
+        found = {**state["optimizer"], "state": unused | state["optimizer"]["state"]}
+        states.set_optimizer_state_dict(self.model, self.optimizer, found, options=WHOLE)
         self.precision.scaler.load_state_dict(state["scaler"])
 
     def find_non_finite(self) -> str | None:
