@@ -87,8 +87,7 @@ def exact_topk_gradient(grad: Tensor, scores: Tensor, sigma: Tensor, indicator: 
     The indicator's rows sum to 1, so a constant has no gradient: each row of `grad` is taken from
     its mean under the indicator, which leaves nothing to round where the choice is certain.
     """
-    k, num_candidates = grad.shape[1:]
-    num_dropped = num_candidates - k
+    k, num_dropped = grad.shape[1], grad.shape[2] - grad.shape[1]
     if num_dropped == 0:
         return torch.zeros_like(scores)
     grad = grad - (grad * indicator).sum(dim=-1, keepdim=True)

@@ -39,9 +39,8 @@ class UniformScoring(Scoring):
 
     def score_map(self, grid: TokenGrid) -> Tensor:
         """Score patches by how near they are to the centre."""
-        t, h, w = grid.thw
-        scores = central_patches(h, w, grid.tokens.device)
-        return scores.expand(grid.tokens.shape[0], t, h, w)
+        scores = central_patches(*grid.thw[1:], device=grid.tokens.device)
+        return scores.expand(grid.tokens.shape[0], *grid.thw)
 
     def score_patches(self, grid: TokenGrid, *, keep: int) -> Tensor:
         """Mark evenly spaced patches of each frame."""

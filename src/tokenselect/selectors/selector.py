@@ -41,9 +41,7 @@ class Selection:
             return region_patches(self.corners, (h, w), self.thw_after[1:])
         if self.site.kind == "T":
             return frame_patches(self.indices, h * w)
-        if self.indices.ndim == 2:
-            return self.indices
-        return in_clip(self.indices, h * w)
+        return self.indices if self.indices.ndim == 2 else in_clip(self.indices, h * w)
 
 
 def in_clip(indices: Tensor, size: int) -> Tensor:

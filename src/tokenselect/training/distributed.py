@@ -11,7 +11,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import SUPPORTED_NODES, register_dataclass
 
+from tokenselect.grid import TokenGrid
 from tokenselect.insertion import selectors_of
 
 Strategy = Literal["ddp", "fsdp"]
@@ -65,6 +67,8 @@ def joined_processes(device: str | None = None) -> Iterator[Processes]:
 def spread(model: nn.Module, processes: Processes, strategy: Strategy) -> nn.Module:
     """Wrap a model for training: "ddp" copies it to each process, "fsdp" shards it."""
     if strategy == "fsdp" and dist.is_initialized():
+        if TokenGrid not in SUPPORTED_NODES:  # FSDP of torch 2.8 sees no tensors in dataclasses
+            register_dataclass(TokenGrid)
         for block in model.blocks:  # type: ignore[union-attr]
             fully_shard(block)
         fully_shard(model)
