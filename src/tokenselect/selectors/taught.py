@@ -117,17 +117,17 @@ class TaughtScoring(Scoring):
     def frame_features(self, grid: TokenGrid) -> Tensor:
         """Describe each frame: (b, t, 4c).
 
-        Average and maximum of its patches; how far they are from their average over time; and how
-        far from the frame before.
+        Average and maximum of its patches; their way from their average over time and from before.
         """
         frames = grid.patches.flatten(2, 3)  # (b, t, n, c)
         usual = frames.mean(dim=1)  # (b, n, c)
-        described = []
-        before = frames[:, 0]
+        is_plain = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+        room = torch.empty_like(usual) if is_plain else None  # fresh memory costs as much again
+        described, before = [], frames[:, 0]
         for frame in frames.unbind(1):  # one at a time: each stays in the processor's cache
-            away, change = (frame - usual).abs(), (frame - before).abs()
-            parts = [frame.mean(dim=1), frame.amax(dim=1), away.mean(dim=1), change.mean(dim=1)]
-            described.append(torch.cat(parts, dim=-1))
+            ways = (torch.sub(frame, other, out=room) for other in (usual, before))
+            means = [torch.abs(way, out=room).mean(dim=1) for way in ways]
+            described.append(torch.cat([frame.mean(dim=1), frame.amax(dim=1), *means], dim=-1))
             before = frame
         return torch.stack(described, dim=1)
 
