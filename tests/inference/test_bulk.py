@@ -113,6 +113,21 @@ def test_workers_and_this_process_give_the_same_answers(checkpoint, clips):
         assert (row.label, row.error) == (helped[video].label, helped[video].error)
 
 
+@pytest.mark.parametrize(
+    ("videos", "workers", "batch"), [(48, 2, 8), (8, 2, 2), (5, 2, 1), (3, 2, 8), (1, 0, 8)]
+)
+def test_every_worker_answers_twice_before_a_short_list_ends(
+    monkeypatch, checkpoint, videos, workers, batch
+):
+    monkeypatch.setattr(
+        "tokenselect.inference.bulk.read_and_answer", lambda jobs, read, answer, **how: answer
+    )
+    model = load_model(checkpoint)
+    names = [str(number) for number in range(videos)]
+    answer = on_this_machine(model, names, reading=reading(model), workers=workers, batch=8)
+    assert answer.keywords["batch"] == batch
+
+
 @pytest.mark.parametrize("is_torch", [True, False])
 def test_a_labelled_set_is_answered_by_workers_as_by_this_process(checkpoint, is_torch):
     model, generator = load_model(checkpoint), torch.Generator().manual_seed(0)

@@ -52,8 +52,7 @@ class SharedWork(IterableDataset[Any]):
     def _take(self) -> Iterator[Any]:
         while True:
             with self.taken.get_lock():
-                number = self.taken.value
-                self.taken.value += 1
+                number, self.taken.value = self.taken.value, self.taken.value + 1
             if number >= len(self.jobs):
                 return
             yield self.jobs[number]
@@ -156,6 +155,8 @@ def on_this_machine(
 
     `open_run` gives what runs the model, where torch does not.
     """
+    most = len(videos) // (2 * workers) if workers else 0  # each worker answers twice: none idles
+    batch = min(batch, most or batch)
     read = partial(read_videos, reading=reading)
     answer = partial(answer_windows, model=model, batch=batch, run=open_run and open_run(model))
     return read_and_answer(
@@ -169,8 +170,7 @@ def read_batches(
     """Read batches of a labelled data set by number: (number, video, labels)."""
     for number in numbers:
         places = range(number * batch, min((number + 1) * batch, len(dataset)))
-        video, labels = collate([dataset[place] for place in places])
-        yield number, video, labels
+        yield number, *collate([dataset[place] for place in places])
 
 
 @torch.inference_mode()
