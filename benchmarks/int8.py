@@ -22,7 +22,7 @@ import torch
 from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 from torch import Tensor
 
-from benchmarks.speed.runtimes import processor_time
+from benchmarks.speed.runtimes import seconds_of
 from tokenselect import load_model, plan_of, with_plan
 from tokenselect.checkpoints import info_of
 from tokenselect.data.synthetic import SyntheticActions
@@ -81,7 +81,7 @@ def main() -> None:
                 make(path=converted)
                 report = compare_int8(exact, converted, clips[24:], labels[24:], limit=1.0)
                 opened = OpenVinoModel(converted, threads=1)
-                seconds = [processor_time(opened, clips[:1]) for _ in range(12)][2:]
+                seconds = [seconds_of(opened, clips[:1]) for _ in range(12)][2:]
                 median = f"{1e3 * statistics.median(seconds):.1f} ms"
                 print(f"{plan_of(model)}, OpenVINO, {maker}, {median}: {report}", flush=True)
 
@@ -128,7 +128,7 @@ def time_file(exact: Path, repeats: int = 3) -> None:
             for bits, path in {"float": exact, "8 bits": target}.items()
         }
         turns = [
-            {key: processor_time(run, clips[:1]) for key, run in runners.items()}
+            {key: seconds_of(run, clips[:1]) for key, run in runners.items()}
             for _ in range(repeats + 1)
         ][1:]
         print(f"PYTHONPATH=src:. python -m benchmarks.int8 {exact.name} (one thread, CPU seconds)")
