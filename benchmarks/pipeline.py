@@ -1,6 +1,7 @@
 """The whole way from files to answers, beside decoding alone and the model alone.
 
-Claims: what reads and answers reaches at least 0.9 of what the added core-seconds of both allow;
+Claims: what reads and answers reaches at least 0.9 of what the added core-seconds of both allow,
+and spends hardly more of them;
 frames that a plan drops for sure are not decoded; an hour of 1080p takes no more memory than a
 minute; Ray's workers add up.
 
@@ -143,13 +144,16 @@ def measure_way(model: nn.Module, videos: list[str], *, rounds: int, batch: int)
 def print_way(clips: str, folder: Path, *, models: list[str], batch: int) -> None:
     """Print what each way costs and reaches.
 
-    Others may use the machine, too: the cores at hand are the most that any way kept busy.
+    Others may use the machine, too: the cores at hand are the most that any way kept busy. They
+    come and go between the ways; the share of core-seconds, added ones over those of the whole way,
+    does not depend on them.
     """
     print(
         "| model | files | videos | decoding alone, core ms a clip | model alone | whole way | "
-        "cores at hand | allowed, clips a second | whole way | share | readers beside one model |"
+        "share of core-seconds | cores at hand | allowed, clips a second | whole way | share | "
+        "readers beside one model |"
     )
-    print("|" + " --- |" * 11)
+    print("|" + " --- |" * 12)
     for name in models:
         model, (*counts, rounds) = build(name), COUNTS[name]
         for size, count in zip(SIZES, counts, strict=True):
@@ -159,10 +163,11 @@ def print_way(clips: str, folder: Path, *, models: list[str], batch: int) -> Non
             cores = max(spent / wall for wall, spent in found.values())
             allowed, whole = cores / sum(parts), 1 / found["whole way"][0]
             spent = " | ".join(f"{1e3 * s:.3g}" for s in (*parts, found["whole way"][1]))
-            rates = f"{allowed:.3g} | {whole:.3g} | {whole / allowed:.2f}"
+            rates = f"{cores:.2f} | {allowed:.3g} | {whole:.3g} | {whole / allowed:.2f}"
+            spent += f" | {sum(parts) / found['whole way'][1]:.2f}"
             readers = f"{1 / found['readers'][0]:.3g}" if "readers" in found else "–"
             print(
-                f"| {name} | {size} | {count} | {spent} | {cores:.2f} | {rates} | {readers} |",
+                f"| {name} | {size} | {count} | {spent} | {rates} | {readers} |",
                 flush=True,
             )
 
