@@ -122,6 +122,15 @@ def test_every_public_name_is_there():
         _ = tokenselect.nothing
 
 
+@pytest.fixture
+def ctrl_c():
+    """Python's own handling of Ctrl+C, which tests that run in the background begin without."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_that_compiled_code_turns_into_an_error_is_an_interrupt(monkeypatch, capsys):
     def interrupted(words, *, is_own_process):
         try:
