@@ -22,6 +22,13 @@ DATA = {
         "-m benchmarks.grid_dense ROOT` trains the dense models that all lines start from, one "
         "for each word; the seeds share it.",
     ),
+    "streams": (
+        "streams of signs",
+        "A sign of LSA-20, which is the answer, among two other signs of the same signer in random "
+        "order: a window of 144 frames that holds the whole of it, seen as 36, 18 token frames. "
+        "`python -m benchmarks.sign_streams LSA64 ROOT` builds the streams from the public clips. "
+        "Signers 1–7 to train on (1400 streams), 8 to validate (400), 9 and 10 to test (200).",
+    ),
     "synthetic": (
         "synthetic actions",
         "Moving shapes; three or four of eight token frames and one region decide the class, and "
@@ -46,6 +53,7 @@ SUMMARY = [
     ("GRID, digit, 3 of 13 frames", "grid_cut_digit_mvit_words", "T0=3"),
     ("GRID, verb, 3 of 13 frames", "grid_cut_verb_mvit_words", "T0=3"),
     ("GRID, adverb of whole sentences, 3 of 18 frames", "grid_adverb_mvit_words", "T0=3"),
+    ("streams of signs, 3 of 18 frames", "streams_mvit_words", "T0=3"),
     ("synthetic, 2 of 8 frames", "synthetic_mvit_frames", "T0_0.25"),
     ("synthetic, half the frames, half of each", "synthetic_mvit_joint", "T0_0.5-S4_0.5"),
     ("LSA-20, 3 of 8 frames", "lsa20_mvit_decisive", "T0_0.4"),
