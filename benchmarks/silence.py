@@ -21,10 +21,10 @@ from pathlib import Path
 COMMANDS = """
 init my_videos/
 data check my_videos.yaml
-train my_videos.yaml --schedule.epochs 2
+train my_videos.yaml --schedule.epochs 3
 evaluate runs/my_videos test
 predict {clip} --checkpoint runs/my_videos
-compare my_videos.yaml --plans T0_0.5 --methods uniform --seeds 1 --epochs 1
+compare my_videos.yaml --plans T0_0.5 --methods uniform --seeds 1 --epochs 3
 visualize {clip} --checkpoint runs/my_videos --out kept.html
 export runs/my_videos --format onnx
 classify 'my_videos/*/*' --checkpoint runs/my_videos --out rows.csv
