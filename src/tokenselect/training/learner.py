@@ -114,9 +114,14 @@ class Learner:
             set_plan(bare_model(self.model), self.budgets.at(self.seed, step))
         self.model.train()
         ready = [self.prepare(clips, targets) for clips, targets in parts]
-        how = {"precision": self.precision, "clip_norm": self.clip_norm}
         with self.probation.turn(step) if self.probation else nullcontext():
-            report = train_step(self.model, ready, self.optimizer, **how)  # type: ignore[arg-type]
+            report = train_step(
+                self.model,
+                ready,
+                self.optimizer,
+                precision=self.precision,
+                clip_norm=self.clip_norm,
+            )
         if self.average is not None:
             self.average.update(self.model, step)
         return report

@@ -50,6 +50,7 @@ class Probation:
         self.model.eval()
         for site, scoring in self.scorings.items():
             if not scoring.is_even:
+                yield f"{site}: comparing taught selection with even selection on held-out clips"
                 ways = [scoring.trusted, EVEN]
                 choose_trust(self.model, scoring, self.held_out, ways=ways)
                 scoring.trust(*(EVEN if main_process_says(scoring.is_even) else ways[0]))
