@@ -155,8 +155,8 @@ def on_this_machine(
 
     `open_run` gives what runs the model, where torch does not.
     """
-    most = len(videos) // (2 * workers) if workers else 0  # each worker answers twice: none idles
-    batch = min(batch, most or batch)
+    if workers and open_run is None and next(model.parameters()).device.type == "cpu":
+        batch = min(batch, len(videos) // (2 * workers) or batch)  # each answers twice: none idles
     read = partial(read_videos, reading=reading)
     answer = partial(answer_windows, model=model, batch=batch, run=open_run and open_run(model))
     return read_and_answer(
