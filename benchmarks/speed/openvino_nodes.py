@@ -62,9 +62,10 @@ def main(path: Path) -> None:
     print(f"{path.name}: {1e3 * whole:.0f} ms, {gmacs.total():.1f} GMACs in products")
     for kind, counted in spent.most_common(SHOWN):
         share = counted / spent.total()
-        rate = f"{gmacs[kind]:.1f} GMACs, {gmacs[kind] / (share * whole):.1f} a second"
-        shown = f"{1e3 * share * whole:.1f} ms | {share:.1%}"
-        print(f"| {kind} | {counts[kind]} | {shown} | {rate if gmacs[kind] else '–'} |", flush=True)
+        shown, rate = f"{1e3 * share * whole:.1f} ms | {share:.1%}", "–"
+        if gmacs[kind] and share:
+            rate = f"{gmacs[kind]:.1f} GMACs, {gmacs[kind] / (share * whole):.1f} a second"
+        print(f"| {kind} | {counts[kind]} | {shown} | {rate} |", flush=True)
 
 
 def time_products() -> None:
