@@ -63,6 +63,8 @@ def train(model: nn.Module, clips: Tensor) -> None:
 def test_our_models_run_and_train_without_a_look_at_values(build: Callable[..., Any], scorer: str):
     model = build("T0=3-S1=4x5" if build is tiny_mvit else "T0=3-S1=4x4", scorer=scorer)
     set_sigma(model, torch.tensor(0.1))
+    if scorer == "taught":
+        model.token_selectors["T0"].scoring.is_spaced = True
     model = model.to("meta")
     clips = torch.empty(2, 3, *model.default_input, device="meta")
     assert infer(model, clips).shape == (2, 5)

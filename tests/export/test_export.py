@@ -49,12 +49,23 @@ def test_a_model_in_training_is_exported_as_in_evaluation_and_stays_in_training(
     assert compare_logits(model, program.module()).largest < 1e-6
 
 
+def spaced_mvit() -> nn.Module:
+    """A model whose kept frames were found to repeat each other."""
+    model = tiny_mvit("T0=3-S1=4x5", scorer="taught")
+    scoring = model.token_selectors["T0"].scoring
+    nn.init.normal_(scoring.network.score.weight)
+    nn.init.constant_(scoring.network.repetition, 0.7)
+    scoring.trust(0.0, 1.0)
+    return model
+
+
 @pytest.mark.parametrize(
     "build",
     [
         partial(tiny_mvit, "T0=3-S1=4x5"),
         partial(tiny_mvit, "T0=3-S1=4x5", scorer="from-uniform"),
         partial(tiny_mvit, "T0=3-S1=4x5", scorer="taught"),
+        spaced_mvit,
         partial(tiny_swin, "T0=3-S1=4x5"),
     ],
 )

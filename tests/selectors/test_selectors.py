@@ -6,9 +6,11 @@ from torch import nn
 
 from tokenselect.grid import TokenGrid
 from tokenselect.ops.anchors import average_anchors
+from tokenselect.ops.topk_hard import hard_topk
 from tokenselect.plan import Site
 from tokenselect.selectors import build_selector
 from tokenselect.selectors.scoring import LearnedScoring, central_patches
+from tokenselect.selectors.taught import TaughtScoring, space_out
 
 T, H, W, C = 5, 7, 6, 8
 
@@ -186,6 +188,43 @@ def test_a_scorer_on_top_of_uniform_learns_to_leave_it(site, scorer):
         optimizer.step()
     kept = selector.eval()(grid).patches
     assert kept[..., 0].mean() > 4.0
+
+
+def test_spaced_out_scores_keep_the_frames_that_are_worth_most_beside_those_kept_before():
+    """The obvious way: take the best frame, lower its neighbours, and again."""
+    torch.manual_seed(0)
+    scores, repetition = torch.randn(20, 9), torch.tensor([1.5, 0.7, 0.2])
+    for keep in (1, 2, 4, 9):
+        spaced = space_out(scores, keep, repetition)
+        for own, found in zip(scores, hard_topk(spaced, keep), strict=True):
+            left, taken = own.clone(), []
+            for _ in range(keep):
+                taken.append(max(set(range(9)) - set(taken), key=lambda place: left[place]))
+                for gap, loss in enumerate(repetition, start=1):
+                    for place in (taken[-1] - gap, taken[-1] + gap):
+                        if 0 <= place < 9:
+                            left[place] -= loss
+            assert found.tolist() == sorted(taken)
+
+
+def test_frames_that_repeat_each_other_are_kept_apart_until_selection_is_even():
+    """Before and after saving; a scorer that knows of no repetition leaves its scores alone."""
+    torch.manual_seed(0)
+    scoring = TaughtScoring("T", C)
+    nn.init.normal_(scoring.network.score.weight)
+    with torch.no_grad():
+        scoring.network.repetition[0] = 1e3
+    grid = make_grid(torch.randn(4, 8, H, W, C))
+    plain = scoring.score_frames(grid, keep=3)
+    scoring.trust(0.0, 1.0)
+    loaded = TaughtScoring("T", C)
+    loaded.load_state_dict(scoring.state_dict())
+    kept = hard_topk(loaded.score_frames(grid, keep=3), 3)
+    assert loaded.is_spaced and (kept.diff(dim=1) > 1).all()
+    assert (hard_topk(plain, 3).diff(dim=1) == 1).any()
+    loaded.trust(1.0, 1.0)
+    even = TaughtScoring("T", C).score_frames(grid, keep=3)
+    assert torch.equal(hard_topk(loaded.score_frames(grid, keep=3), 3), hard_topk(even, 3))
 
 
 def test_nan_scores_are_refused():

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.contracts.models import OWN, THIRD_PARTY, logits_of
@@ -12,9 +11,16 @@ from tokenselect.adapters.multiscale import OwnAdapter
 from tokenselect.grid import TokenGrid
 from tokenselect.insertion import selectors_of
 from tokenselect.plan import Site
-from tokenselect.selectors.taught import TaughtScoring
-from tokenselect.training.choices import CHOICES, Tries, draw_choices, try_choices, watch_clips
-from tokenselect.training.teach import choose_way, teach_selectors
+from tokenselect.selectors.taught import GAPS, FrameNetwork, TaughtScoring
+from tokenselect.training.choices import (
+    CHOICES,
+    Tries,
+    count_pairs,
+    draw_choices,
+    try_choices,
+    watch_clips,
+)
+from tokenselect.training.teach import bring_to_unit, choose_way, fit, teach_selectors
 
 T, H, W, C = 7, 6, 5, 8
 CLASSES = 3
@@ -151,8 +157,7 @@ def test_choices_lose_what_running_with_them_alone_says():
         clips, labels, tries.members.bool(), tries.losses, strict=True
     ):
         kept = torch.stack([clip[choice] for choice in members])
-        wanted = F.cross_entropy(model(kept), label.expand(len(kept)), reduction="none")
-        torch.testing.assert_close(losses, wanted)
+        torch.testing.assert_close(losses, 1 - model(kept).softmax(dim=1)[:, label])
     assert str(selectors_of(model).plan) == "T0_1"
 
 
@@ -174,6 +179,31 @@ def test_the_expected_loss_is_that_of_choices_as_likely_as_their_scores_say():
     found = tries.loss(lambda seen: seen[..., 0], torch.tensor([2, 0]))
     chances = features[[2, 0], :, 0].softmax(dim=1)
     torch.testing.assert_close(found, (chances * losses[[2, 0]]).sum(dim=1).mean())
+
+
+def test_pairs_are_counted_by_how_far_apart_they_are():
+    members = torch.zeros(2, 1, T)
+    members[0, 0, [0, 2, 3]] = 1
+    members[1, 0, [1, 6]] = 1
+    expected = torch.zeros(2, 1, GAPS)
+    expected[0, 0, [0, 1, 2]] = 1  # 2 and 3; 0 and 2; 0 and 3
+    expected[1, 0, 4] = 1
+    assert torch.equal(count_pairs(members, GAPS), expected)
+
+
+def test_what_repeats_its_neighbour_is_learnt_from_losses():
+    """No frame is better than another, but two side by side are worth no more than one."""
+    torch.manual_seed(0)
+    drawn = draw_choices(torch.zeros(200, T), 3, torch.Generator().manual_seed(0))
+    members = torch.zeros(200, CHOICES, T).scatter(2, drawn, 1.0)
+    losses = count_pairs(members, 1).squeeze(2)
+    tries = Tries(torch.randn(200, T, 4), torch.zeros(200), 3, members, losses)
+    network = FrameNetwork(4)
+    fit(network, tries, steps=100, lr=2e-3, seed=0)
+    bring_to_unit(network, tries)
+    assert network.repetition.argmax() == 0
+    assert network.repetition[0] > 4 * network.repetition[1:].max()
+    assert (network.repetition >= 0).all()
 
 
 def test_even_frames_are_taken_unless_the_taught_ones_are_clearly_better():

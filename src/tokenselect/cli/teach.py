@@ -61,10 +61,10 @@ def teach(
     folder, recipe = out or f"{checkpoint.rstrip('/')}_{plan}", recipe_of(model)
     taught = replace(recipe.model, plan=plan, method="stts", scorer="taught")
     save_model(model, folder, metadata={"recipe": replace(recipe, model=taught).to_dict()})
-    columns = "loss with it", "loss, uniform", "share of uniform in the scores"
-    table = make_table("site", *columns)  # the losses are those of held-out clips
+    columns = "chance of an error", "with uniform selection", "share of uniform in the scores"
+    table = make_table("site", *columns)  # the chances are those of held-out clips
     for lesson in lessons:
-        losses = (f"{lesson.loss:.3f}", f"{lesson.uniform_loss:.3f}")
+        losses = (f"{lesson.loss:.1%}", f"{lesson.uniform_loss:.1%}")
         table.add_row(lesson.site, *losses, f"{lesson.evenness:.0%}")
     console = Console()
     console.print(table)

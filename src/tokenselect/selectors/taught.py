@@ -4,7 +4,7 @@ A dense model of the task already knows what its answer depends on; `tokenselect
 fits these networks to that and sets how far to trust them. Untaught, this is uniform selection.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from tokenselect.selectors.scoring import Scoring, central_patches, even_frames,
 
 SPREAD = 0.25  # deviation of the scores: that of scores stretched to [0, 1], so σ keeps its unit
 KERNEL = 5  # frames that a convolution sees
+GAPS = 8  # frames apart, up to which a kept frame may repeat another
 
 
 class FrameNetwork(nn.Module):
@@ -31,6 +32,7 @@ class FrameNetwork(nn.Module):
             for _ in range(2)
         )
         self.score = nn.Linear(hidden, 1)
+        self.repetition = nn.Parameter(torch.zeros(GAPS))  # lost by two kept frames 1, 2, … apart
 
     def forward(self, features: Tensor) -> Tensor:
         """Map (b, t, width) features to (b, t) scores."""
@@ -59,16 +61,36 @@ class PatchNetwork(nn.Module):
         return self.score(F.gelu(self.mix(torch.cat([hidden, mean], dim=-1)))).squeeze(-1)
 
 
+def space_out(scores: Tensor, keep: int, repetition: Tensor) -> Tensor:
+    """Lower (b, t) scores of frames by what they repeat of better ones, so that others are kept.
+
+    The best frame is taken first, and those 1, 2, … frames away lose `repetition`; then the best of
+    the rest. A taken frame loses nothing more, so the `keep` highest of the result were taken.
+    """
+    t = scores.shape[1]
+    places = torch.arange(t, device=scores.device)
+    reach = F.pad(repetition.clamp_min(0), (1, max(0, t - len(repetition))))
+    lost = reach[(places[:, None] - places).abs()]  # (t, t), 0 on the diagonal
+    is_taken = torch.zeros_like(scores, dtype=torch.bool)
+    for _ in range(keep - 1):
+        best = scores.masked_fill(is_taken, -torch.inf).argmax(dim=1, keepdim=True)  # (b, 1)
+        is_taken = is_taken | (places == best)
+        scores = torch.where(is_taken, scores, scores - lost[best.squeeze(1)])
+    return scores
+
+
 class TaughtScoring(Scoring):
     """A network's scores of frames ("T") or places ("S"), weighed with even ones by `evenness`.
 
     The network's last layer begins at 0, so the even frames, or the middle of the picture, lead
     until it has learnt otherwise. Its scores are not stretched: a lead of the first hour can be
-    lost again, and the noise keeps its unit.
+    lost again, and the noise keeps its unit. Frames that were found to repeat each other are spaced
+    out, which a sum of scores alone cannot do.
     """
 
     evenness: Tensor  # share of uniform selection in the scores; at 1 nothing else counts
     steadiness: Tensor  # share of the clip's average in a frame's regions; at 1 all frames agree
+    is_spaced = False  # whether kept frames were found to repeat each other
 
     def __init__(self, kind: str, channels: int) -> None:
         super().__init__()
@@ -78,6 +100,7 @@ class TaughtScoring(Scoring):
         self.register_buffer("steadiness", torch.tensor(1.0))
         nn.init.zeros_(network.score.weight)
         nn.init.zeros_(network.score.bias)
+        self.register_load_state_dict_post_hook(TaughtScoring.look)
 
     @property
     def trusted(self) -> tuple[float, float]:
@@ -88,16 +111,24 @@ class TaughtScoring(Scoring):
         """Set the share of uniform selection, and that of the clip's average."""
         self.evenness.fill_(evenness)
         self.steadiness.fill_(steadiness)
-        self.is_even = evenness == 1
+        self.look()
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
-        self.is_even = not self.evenness.is_meta and bool(self.evenness == 1)
+    def look(self, *_: Any) -> None:
+        """Read the values that decide which steps are left out."""
+        if self.evenness.is_meta:
+            return
+        self.is_even = bool(self.evenness == 1)
+        if isinstance(self.network, FrameNetwork):
+            self.is_spaced = not self.is_even and bool((self.network.repetition > 0).any())
 
     def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
-        """Score frames by their content and by an even spread of `keep`."""
+        """Score frames by their content, an even spread of `keep`, and what they repeat."""
         even = even_frames(grid.thw[0], keep, grid.tokens.device)
-        return self._weigh(score_precisely(self.network, self.frame_features(grid)), even)
+        scores = self._weigh(score_precisely(self.network, self.frame_features(grid)), even)
+        if not self.is_spaced:
+            return scores
+        repetition = cast(FrameNetwork, self.network).repetition.float()
+        return space_out(scores, keep, SPREAD * (1 - self.evenness) * repetition)
 
     def score_map(self, grid: TokenGrid) -> Tensor:
         """Score patches by their content and by their nearness to the centre."""

@@ -1,9 +1,9 @@
 """What a dense model loses with each of many choices of frames or regions.
 
 Unlike the gradient of the dense model's loss, this tells what a frame is worth where only few are
-kept. Scores are learnt from it directly: a choice is as likely as the sum of its scores says, and
-the expected loss falls. The first choices are drawn at random, further ones where a scorer that
-learnt from those would look.
+kept. Scores are learnt from it directly: a choice is as likely as the sum of its scores says, less
+what its frames repeat of each other, and the expected loss falls. The first choices are drawn at
+random, further ones where a scorer that learnt from those would look.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ from tokenselect.measure.headroom import Chosen
 from tokenselect.ops.anchors import Pair, anchor_corners, average_anchors, default_stride
 from tokenselect.plan import SelectionPlan, Site
 from tokenselect.selectors import Selector
-from tokenselect.selectors.taught import TaughtScoring
+from tokenselect.selectors.taught import GAPS, FrameNetwork, TaughtScoring
 
 FRAMES_OF_REGIONS = 2  # of a clip, whose patches are kept to learn from: all would fill the memory
 Clips = Tensor | list[Tensor]  # a list for models that take several pathways
@@ -54,8 +54,19 @@ class Tries:
 
     def loss(self, network: nn.Module, rows: Tensor) -> Tensor:
         """Give the expected loss of some clips, by the scores of a network."""
-        sums = (self.members[rows] * self.score(network, rows)[:, None]).sum(dim=2)  # (b, choices)
-        return (sums.softmax(dim=1) * self.losses[rows]).sum(dim=1).mean()
+        members = self.members[rows]
+        worths = (members * self.score(network, rows)[:, None]).sum(dim=2)  # (b, choices)
+        if isinstance(network, FrameNetwork):
+            worths = worths - count_pairs(members, GAPS) @ network.repetition
+        return (worths.softmax(dim=1) * self.losses[rows]).sum(dim=1).mean()
+
+
+def count_pairs(members: Tensor, gaps: int) -> Tensor:
+    """Count the pairs of frames that (..., t) choices keep 1, 2, … apart: (..., gaps)."""
+    padded = F.pad(members, (0, gaps))
+    t = members.shape[-1]
+    shifted = [(members * padded[..., gap : gap + t]).sum(dim=-1) for gap in range(1, gaps + 1)]
+    return torch.stack(shifted, dim=-1)
 
 
 @torch.no_grad()
@@ -160,14 +171,18 @@ def probed(model: nn.Module, site: Site) -> Iterator[list[TokenGrid]]:
 
 
 def losses_of(model: nn.Module, clips: Clips, labels: Tensor) -> Tensor:
-    """Give each clip's cross-entropy: (b,)."""
+    """Give the chance that each clip's answer is wrong: (b,).
+
+    Cross-entropy would count most the few clips that a dense model, which is not used to parts of
+    clips, gets wrong with great confidence, whatever is kept of them.
+    """
     logits = logits_of(model(clips)).float()
     if len(logits) != len(labels):
         raise ValueError(
             f"model must give one answer per clip, got {len(logits)} for {len(labels)} clips: "
             "a model that encodes frames one by one cannot teach"
         )
-    return F.cross_entropy(logits, labels, reduction="none")
+    return 1 - logits.softmax(dim=1).gather(1, labels[:, None]).squeeze(1)
 
 
 def logits_of(output: Any) -> Tensor:

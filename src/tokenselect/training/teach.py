@@ -1,7 +1,8 @@
 """Teaching selectors: a scorer learns from a dense model, whose weights stay as they are.
 
 The scorer learns, over stored features, what the model loses with choices that are drawn at random,
-then with more that are drawn where it would look (`training/choices.py`). Held-out clips say how
+then with more that are drawn where it would look (`training/choices.py`), and which frames repeat
+each other. Held-out clips say how
 far to trust it: where it is no better than evenly spread frames or the middle of the picture, those
 are kept; and whether regions may move from frame to frame.
 """
@@ -17,10 +18,11 @@ from torch.utils.data import Subset
 
 from tokenselect.insertion import insert_selectors, selectors_of, set_plan
 from tokenselect.plan import SelectionPlan, Site
-from tokenselect.selectors.taught import TaughtScoring
+from tokenselect.selectors.taught import FrameNetwork, TaughtScoring
 from tokenselect.training import choices
 from tokenselect.training.data import ClipSet, single_views
 from tokenselect.training.distributed import Processes
+from tokenselect.training.optimizer import set_lr
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +30,7 @@ MOST_CLIPS = 1000  # of a run, to teach with, and as many to choose by
 EVENNESS, STEADINESS = (0.0, 0.25, 0.5, 0.75), (0.0, 1.0)
 Way = tuple[float, float]  # of a scoring: evenness and steadiness
 EVEN: Way = (1.0, 1.0)  # uniform selection
+FASTER = 10.0  # how frames that repeat each other are learnt, beside the scores
 CLEARLY = 3.0  # standard errors by which a bolder way must be better: held-out clips are few
 
 
@@ -38,7 +41,7 @@ class Lesson:
     site: str  # as the plan writes it
     evenness: float  # share of uniform selection in the scores, chosen on held-out clips
     steadiness: float  # 1 keeps a region in its place, 0 lets it move from frame to frame
-    loss: float  # mean on the held-out clips
+    loss: float  # chance of a wrong answer, mean of the held-out clips
     uniform_loss: float  # that of uniform selection
 
 
@@ -142,14 +145,19 @@ def fit(network: nn.Module, shown: choices.Tries, *, steps: int, lr: float, seed
         parameter.requires_grad_(True)
     generator = torch.Generator().manual_seed(seed)
     nn.init.trunc_normal_(network.score.weight, std=0.02, generator=generator)  # type: ignore[union-attr, arg-type]
-    optimizer = torch.optim.AdamW(network.parameters(), lr=lr, weight_decay=0.05)
+    named = dict(network.named_parameters())
+    spacing = [named.pop(name) for name in ("repetition",) if name in named]  # few, and shared
+    groups = [{"params": [*named.values()], "factor": 1}, {"params": spacing, "factor": FASTER}]
+    optimizer = torch.optim.AdamW(groups, weight_decay=0.05)
     count, device = len(shown.features), shown.features.device
     for step in range(steps):
-        optimizer.param_groups[0]["lr"] = lr * 0.5 * (1 + math.cos(math.pi * step / steps))
+        set_lr(optimizer, lr * 0.5 * (1 + math.cos(math.pi * step / steps)))
         loss = shown.loss(network, torch.randint(count, (64,), generator=generator).to(device))
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
+        for repetition in spacing:
+            repetition.data.clamp_min_(0)
 
 
 @torch.no_grad()
@@ -159,6 +167,8 @@ def bring_to_unit(network: nn.Module, shown: choices.Tries) -> Tensor:
     scores = torch.cat([shown.score(network, rows) for rows in parts])
     unit = scores.std(dim=1).mean().clamp_min(1e-6) if scores.shape[1] > 1 else 1.0
     network.score.weight.div_(unit)  # type: ignore[union-attr, operator]
+    if isinstance(network, FrameNetwork):
+        network.repetition.div_(unit)
     return scores / unit
 
 
