@@ -10,7 +10,7 @@ from tokenselect.ops.topk_hard import hard_topk
 from tokenselect.plan import Site
 from tokenselect.selectors import build_selector
 from tokenselect.selectors.scoring import LearnedScoring, central_patches
-from tokenselect.selectors.taught import TaughtScoring, space_out
+from tokenselect.selectors.taught import TaughtScoring, average_places, space_out
 
 T, H, W, C = 5, 7, 6, 8
 
@@ -319,3 +319,10 @@ def test_regions_equally_far_from_the_centre_have_equal_scores(hw, side):
     scores = average_anchors(central_patches(*hw, torch.device("cpu")), side, (1, 1))
     scores = scores.reshape(hw[0] - side[0] + 1, hw[1] - side[1] + 1)
     assert torch.equal(scores, scores.flip(0)) and torch.equal(scores, scores.flip(1))
+
+
+@pytest.mark.parametrize("side", [(7, 6), (2, 5), (9, 3)])
+def test_places_are_averages_of_a_frames_ninths(side):
+    maps = torch.randn(2, 4, *side)
+    expected = nn.functional.adaptive_avg_pool2d(maps, 3).flatten(2)
+    torch.testing.assert_close(maps.flatten(2) @ average_places(*side).T, expected)

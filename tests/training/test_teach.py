@@ -198,7 +198,7 @@ def test_what_repeats_its_neighbour_is_learnt_from_losses():
     members = torch.zeros(200, CHOICES, T).scatter(2, drawn, 1.0)
     losses = count_pairs(members, 1).squeeze(2)
     tries = Tries(torch.randn(200, T, 4), torch.zeros(200), 3, members, losses)
-    network = FrameNetwork(4)
+    network = FrameNetwork(4, hidden=2)
     fit(network, tries, steps=100, lr=2e-3, seed=0)
     bring_to_unit(network, tries)
     assert network.repetition.argmax() == 0

@@ -12,19 +12,21 @@ from torch import Tensor, nn
 
 from tokenselect.grid import TokenGrid
 from tokenselect.ops.anchors import Pair, average_anchors
+from tokenselect.ops.noise import without_autocast
 from tokenselect.selectors.scoring import Scoring, central_patches, even_frames, score_precisely
 
 SPREAD = 0.25  # deviation of the scores: that of scores stretched to [0, 1], so σ keeps its unit
 KERNEL = 5  # frames that a convolution sees
 GAPS = 8  # frames apart, up to which a kept frame may repeat another
+PLACES = 3  # places of a frame are described in as many rows and columns
+FEATURES = 4 + 2 * PLACES**2  # of each channel, that describe a frame
 
 
 class FrameNetwork(nn.Module):
     """Scores frames from their features, those of their neighbours and the clip's average."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, hidden: int) -> None:
         super().__init__()
-        hidden = max(1, width // 2)
         self.norm = nn.LayerNorm(width)
         self.embed = nn.Linear(width, hidden)
         self.mix = nn.ModuleList(
@@ -79,6 +81,19 @@ def space_out(scores: Tensor, keep: int, repetition: Tensor) -> Tensor:
     return scores
 
 
+def average_places(h: int, w: int) -> Tensor:
+    """Give what averages patches in each place of a frame: (PLACES², h·w)."""
+
+    def parts(length: int) -> Tensor:
+        """Share a side into PLACES parts of equal length, which overlap where it must be."""
+        weights = torch.zeros(PLACES, length)
+        for part, row in enumerate(weights):
+            row[part * length // PLACES : -(-(part + 1) * length // PLACES)] = 1
+        return weights / weights.sum(dim=1, keepdim=True)
+
+    return torch.kron(parts(h), parts(w))
+
+
 class TaughtScoring(Scoring):
     """A network's scores of frames ("T") or places ("S"), weighed with even ones by `evenness`.
 
@@ -94,8 +109,10 @@ class TaughtScoring(Scoring):
 
     def __init__(self, kind: str, channels: int) -> None:
         super().__init__()
-        network = FrameNetwork(4 * channels) if kind == "T" else PatchNetwork(2 * channels)
-        self.network: FrameNetwork | PatchNetwork = network
+        network: FrameNetwork | PatchNetwork = PatchNetwork(2 * channels)
+        if kind == "T":
+            network = FrameNetwork(FEATURES * channels, hidden=2 * channels)
+        self.network = network
         self.register_buffer("evenness", torch.tensor(0.5))
         self.register_buffer("steadiness", torch.tensor(1.0))
         nn.init.zeros_(network.score.weight)
@@ -124,7 +141,9 @@ class TaughtScoring(Scoring):
     def score_frames(self, grid: TokenGrid, *, keep: int) -> Tensor:
         """Score frames by their content, an even spread of `keep`, and what they repeat."""
         even = even_frames(grid.thw[0], keep, grid.tokens.device)
-        scores = self._weigh(score_precisely(self.network, self.frame_features(grid)), even)
+        with without_autocast(grid.tokens.device.type):
+            features = self.frame_features(grid)
+        scores = self._weigh(score_precisely(self.network, features), even)
         if not self.is_spaced:
             return scores
         repetition = cast(FrameNetwork, self.network).repetition.float()
@@ -146,21 +165,27 @@ class TaughtScoring(Scoring):
         return self._weigh(scores, even)
 
     def frame_features(self, grid: TokenGrid) -> Tensor:
-        """Describe each frame: (b, t, 4c).
+        """Describe each frame: (b, t, FEATURES·c).
 
-        Average and maximum of its patches; their way from their average over time and from before.
+        Average and maximum of its patches; their way from their average over time and from before;
+        and of each of a few places the average, beside that over time, and how far patches went.
         """
         frames = grid.patches.flatten(2, 3)  # (b, t, n, c)
         usual = frames.mean(dim=1)  # (b, n, c)
+        places = average_places(*grid.thw[1:]).to(usual)  # (places, n)
         is_plain = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
         room = torch.empty_like(usual) if is_plain else None  # fresh memory costs as much again
-        described, before = [], frames[:, 0]
+        described, seen, before = [], [], frames[:, 0]
         for frame in frames.unbind(1):  # one at a time: each stays in the processor's cache
-            ways = (torch.sub(frame, other, out=room) for other in (usual, before))
-            means = [torch.abs(way, out=room).mean(dim=1) for way in ways]
-            described.append(torch.cat([frame.mean(dim=1), frame.amax(dim=1), *means], dim=-1))
+            moved = torch.abs(torch.sub(frame, before, out=room), out=room).mean(dim=1)
+            away = torch.abs(torch.sub(frame, usual, out=room), out=room)
+            whole = [frame.mean(dim=1), frame.amax(dim=1), away.mean(dim=1), moved]
+            described.append(torch.cat([*whole, (places @ away).flatten(1)], dim=-1))
+            seen.append((places @ frame).flatten(1))
             before = frame
-        return torch.stack(described, dim=1)
+        averages = torch.stack(seen, dim=1)  # (b, t, places·c)
+        averages = averages - averages.mean(dim=1, keepdim=True)
+        return torch.cat([torch.stack(described, dim=1), averages], dim=-1)
 
     def patch_features(self, grid: TokenGrid) -> Tensor:
         """Give each patch and its way from its average over time: (b, t, n, 2c)."""
