@@ -37,10 +37,14 @@ class GeneratedVideo:
         frames: t, frames of a clip.
         size: height and width in pixels.
         seed: of the clips; the motions of the classes are always the same.
+        clutter: of the busiest clips, 0 to 1; others have less. Without any, a body moves in front
+            of one colour.
     """
 
-    def __init__(self, *, frames: int = 16, size: int = 64, seed: int = 0) -> None:
-        self.frames, self.size = frames, size
+    def __init__(
+        self, *, frames: int = 16, size: int = 64, seed: int = 0, clutter: float = 1.0
+    ) -> None:
+        self.frames, self.size, self.clutter = frames, size, clutter
         self.random = torch.Generator().manual_seed(seed)
         fixed = torch.Generator().manual_seed(0)
         damping = 1 / torch.arange(1, HARMONICS + 1)
@@ -57,14 +61,15 @@ class GeneratedVideo:
         """Draw colours (…, 3): a brightness between two bounds, and a little of a hue."""
         return self.uniform(low, high, *shape, 1) + 0.25 * self.uniform(low, high, *shape, 3)
 
-    def draw(self, clips: int) -> tuple[Tensor, Tensor]:
-        """Draw (b, 3, t, h, w) clips in about [0, 1], and their (b,) classes."""
+    def draw(self, clips: int) -> tuple[Tensor, Tensor, Body]:
+        """Draw (b, 3, t, h, w) clips in about [0, 1], their (b,) classes, and who moves in them."""
         labels = torch.randint(NUM_CLASSES, (clips,), generator=self.random)
-        pixels = self.draw_background(clips)
-        self.paint(pixels, self.draw_bars(clips, count=2, speed=0.8))
-        self.paint(pixels, self.draw_body(labels))
-        self.paint(pixels, self.draw_bars(clips, count=1, speed=0.2))
-        return self.spoil(pixels), labels
+        clutter = self.uniform(0, self.clutter, clips)
+        pixels, body = self.draw_background(clutter), self.draw_body(labels)
+        self.paint(pixels, self.draw_bars(clutter, count=2, speed=0.8))
+        self.paint(pixels, body)
+        self.paint(pixels, self.draw_bars(clutter, count=1, speed=0.2))
+        return self.spoil(pixels, clutter), labels, body
 
     def draw_signals(self, labels: Tensor) -> Tensor:
         """Draw the (b, t, SIGNALS) course of each motion, at a pace and a moment of its own."""
@@ -162,19 +167,21 @@ class GeneratedVideo:
         widths[..., 3:] = -1
         return join(capsules), widths.expand(-1, self.frames, -1)
 
-    def draw_bars(self, clips: int, *, count: int, speed: float) -> Body:
-        """Draw bars that cross the picture; half of the clips have none."""
+    def draw_bars(self, clutter: Tensor, *, count: int, speed: float) -> Body:
+        """Draw bars that cross the picture; the more clutter, the more clips have some."""
+        clips = len(clutter)
         time = torch.linspace(-0.5, 0.5, self.frames)[:, None, None]  # (t, 1, 1)
         path = self.uniform(-1, 1, clips, 1, count, 2)
         path = path + time * self.uniform(-speed, speed, clips, 1, count, 2)  # (b, t, n, 2)
         reach = self.uniform(-0.5, 0.5, clips, 1, count, 2)
         radii = self.uniform(0.03, 0.12, clips, 1, count)
-        radii[torch.rand(clips, generator=self.random) < 0.5] = -1
+        radii[torch.rand(clips, generator=self.random) > clutter] = -1
         ends = torch.stack([path - reach, path + reach], dim=3)
         return Body(ends, radii.expand(-1, self.frames, -1), self.draw_tints(0, 0.8, clips, count))
 
-    def draw_background(self, clips: int) -> Tensor:
+    def draw_background(self, clutter: Tensor) -> Tensor:
         """Draw (b, 3, t, h, w) waves of colours, seen by a camera that pans, turns and zooms."""
+        clips = len(clutter)
         time = torch.linspace(-0.5, 0.5, self.frames)[:, None, None]  # (t, 1, 1)
         side = torch.linspace(-1, 1, self.size)
         is_moving = (torch.rand(clips, 1, 1, 1, generator=self.random) < 0.6).float()
@@ -187,9 +194,8 @@ class GeneratedVideo:
         for _ in range(WAVES):
             way = 6 * torch.randn(2, clips, 1, 1, 1, generator=self.random)
             wave = torch.sin(way[0] * x + way[1] * y + self.uniform(0, 6.3, clips, 1, 1, 1))
-            pixels.addcmul_(
-                wave[:, None], self.draw_tints(-0.12, 0.12, clips)[..., None, None, None]
-            )
+            tints = self.draw_tints(-0.12, 0.12, clips) * clutter[:, None]
+            pixels.addcmul_(wave[:, None], tints[..., None, None, None])
         return pixels
 
     def paint(self, pixels: Tensor, body: Body) -> None:
@@ -211,13 +217,14 @@ class GeneratedVideo:
                 paint = light * body.colours[:, part, colour, None, None, None]
                 pixels[:, colour].lerp_(paint, cover)
 
-    def spoil(self, pixels: Tensor) -> Tensor:
+    def spoil(self, pixels: Tensor, clutter: Tensor) -> Tensor:
         """Let the light drift, add noise, and take the average frame out of some clips."""
-        b = len(pixels)
-        drift = torch.randn(b, 1, self.frames, 1, 1, generator=self.random).cumsum(dim=2) * 0.02
+        b, clutter = len(pixels), clutter[:, None, None, None, None]
+        drift = torch.randn(b, 1, self.frames, 1, 1, generator=self.random).cumsum(dim=2)
+        drift = 0.02 * clutter * drift
         pixels = pixels * (1 + drift) * self.uniform(0.7, 1.3, b, 1, 1, 1, 1)
         grain = torch.randn(b, 1, *pixels.shape[2:], generator=self.random)
-        pixels = (pixels + self.uniform(0, 0.06, b, 1, 1, 1, 1) * grain).clamp_(0, 1)
+        pixels = (pixels + 0.06 * clutter * grain).clamp_(0, 1)
         is_centred = torch.rand(b, 1, 1, 1, 1, generator=self.random) < 0.3
         average = pixels.mean(dim=2, keepdim=True) - 0.45
         return torch.where(is_centred, pixels - average, pixels)

@@ -2,10 +2,12 @@ from inspect import signature
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from tokenselect import create_model, insert_selectors, list_models
 from tokenselect.backbones.video_swin import video_swin_b_w16
 from tokenselect.measure.cost import count_macs
+from tokenselect.models import ASSETS
 from tokenselect.training.sections import ModelRecipe
 
 
@@ -85,3 +87,24 @@ def test_a_builder_shows_its_own_arguments():
 def test_library_and_recipes_have_the_same_default_scorer():
     defaults = {signature(f).parameters["scorer"].default for f in (create_model, insert_selectors)}
     assert defaults == {ModelRecipe().scorer} == {"taught"}
+
+
+def test_generated_weights_start_a_small_model_of_any_size(caplog):
+    """The package has them; the classifier is the model's own, and nobody is warned of that."""
+    torch.manual_seed(0)
+    settings = {"num_classes": 3, "frames": 6, "size": 32}
+    fresh = create_model("mvit_mini", **settings)
+    torch.manual_seed(0)
+    model = create_model("mvit_mini", weights="generated", **settings)
+    kept = load_file(ASSETS / "generated_mvit_mini.safetensors")
+    assert torch.equal(model.patch.weight, kept["patch.weight"])
+    assert torch.equal(model.classifier.weight, fresh.classifier.weight)
+    assert model(torch.randn(1, 3, 6, 32, 32)).isfinite().all()
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_weights_that_are_nowhere_are_refused_with_those_that_are():
+    with pytest.raises(ValueError, match="those of mvit_mini are generated"):
+        create_model("mvit_mini", weights="imagenet")
+    with pytest.raises(ValueError, match="video_swin_mini has none"):
+        create_model("video_swin_mini", weights="generated")

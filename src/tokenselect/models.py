@@ -19,6 +19,8 @@ BUILDERS: tuple[Callable[..., nn.Module], ...] = (
     *(video_swin.video_swin_t, video_swin.video_swin_s, video_swin.video_swin_b),
     *(video_swin.video_swin_b_w16, video_swin.video_swin_mini),
 )
+ASSETS = Path(__file__).parent / "assets"
+GENERATED = "generated"  # weights in the package: pretrained on generated video alone
 MODELS = {build.__name__: build for build in BUILDERS}
 
 
@@ -49,9 +51,9 @@ def create_model(
         method: of selection; `insert_selectors` has more settings.
         scorer: of the learned methods; "paper" reproduces the paper, "released" loads the
             checkpoints of its authors.
-        weights: the name of public ones, such as "kinetics400" (`tokenselect.weights.PUBLIC`); or
-            a file, a run's folder or a state dict, of ours or of another framework. None leaves
-            them random.
+        weights: the name of public ones, such as "kinetics400" (`tokenselect.weights.PUBLIC`);
+            "generated", small models' own, pretrained on generated video; a file, a run's folder or
+            a state dict, of ours or of another framework. None leaves them random.
         **kwargs: whatever else the model's builder takes, for example `drop_path`, `dropout` or
             `fit_windows`.
     """
@@ -74,11 +76,14 @@ def create_model(
 def find_weights(
     name: str, weights: str | Path | Mapping[str, Tensor]
 ) -> str | Path | Mapping[str, Tensor]:
-    """Turn the name of public weights into their file, downloaded if need be."""
-    known = public_weights(name)
+    """Turn the name of weights into their file: in the package, or downloaded if need be."""
     if isinstance(weights, Mapping) or Path(weights).exists() or is_repository(weights):
         return weights
+    known, packaged = public_weights(name), ASSETS / f"{GENERATED}_{name}.safetensors"
     if str(weights) in known:
         return fetch_public(known[str(weights)])
-    listed = f"public ones of {name} are {', '.join(known)}" if known else f"{name} has no public"
+    names = [*known, *([GENERATED] if packaged.exists() else [])]
+    if str(weights) == GENERATED and packaged.exists():
+        return packaged
+    listed = f"those of {name} are {', '.join(names)}" if names else f"{name} has none"
     raise ValueError(f"weights {str(weights)!r} are neither a file nor a folder here; {listed}")

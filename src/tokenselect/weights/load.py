@@ -201,7 +201,7 @@ def load_weights(
     _check(f"{title} ({layout})", given, own, set(initial))
     check_finite(given, title)
     model.load_state_dict(given, strict=False)
-    _tell(title, initial, unused)
+    _tell(title, initial, unused, is_loss=any(name.startswith(HEAD) for name in left_out))
     return LoadedWeights(layout, resized, initial, unused)
 
 
@@ -264,10 +264,12 @@ def _sides(shape: Shape) -> str:
     return "×".join(map(str, shape)) or "a number"
 
 
-def _tell(title: str, initial: list[str], unused: list[str]) -> None:
-    """Log what a user should know of."""
+def _tell(title: str, initial: list[str], unused: list[str], *, is_loss: bool) -> None:
+    """Log what a user should know of; a classifier that was left out is a loss."""
     if any(name.startswith(HEAD) for name in initial):
-        logger.warning("%s: no classifier for these classes: the model's starts untrained", title)
+        level = logging.WARNING if is_loss else logging.INFO
+        text = "%s: no classifier for these classes: the model's starts untrained"
+        logger.log(level, text, title)
     for what, names in (
         ("the model's selectors %s start untrained: they are not in the weights", initial),
         ("its selectors %s are not used: the model has no such sites", unused),
