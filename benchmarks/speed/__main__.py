@@ -43,6 +43,7 @@ AVX2 = {
     "ONEDNN_MAX_CPU_ISA": "AVX2",
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
 }
+ONE_THREAD, WITHOUT_AVX512 = "_one_thread", "_avx2"  # ends of the names of such tables
 RESULTS = Path(__file__).parents[1] / "results"
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 PARTS: dict[str, Part] = {
@@ -95,7 +96,7 @@ def main() -> None:
         use_processor_time()
     results = json.loads(settings.out.read_text()) if settings.out.exists() else {}
     for part in settings.parts:
-        name = f"{part}_avx2" if settings.avx2 else part
+        name = part + ONE_THREAD * settings.processor_time + WITHOUT_AVX512 * settings.avx2
         results[name] = {
             "command": f"python -m benchmarks.speed --parts {part} --repeats {settings.repeats}"
             + (" --processor-time" if settings.processor_time else "")
@@ -141,7 +142,8 @@ def to_text(part: str, result: Row) -> str:
 
 def save_text(results: dict[str, Row], path: Path) -> None:
     """Write all parts that are known, in their order."""
-    order = sorted(results, key=lambda part: list(PARTS).index(part.removesuffix("_avx2")))
+    bare = {name: name.removesuffix(WITHOUT_AVX512).removesuffix(ONE_THREAD) for name in results}
+    order = sorted(results, key=lambda name: list(PARTS).index(bare[name]))
     path.write_text("\n".join(to_text(part, results[part]) for part in order))
 
 
