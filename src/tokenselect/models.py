@@ -80,10 +80,8 @@ def find_weights(
     if isinstance(weights, Mapping) or Path(weights).exists() or is_repository(weights):
         return weights
     known, packaged = public_weights(name), ASSETS / f"{GENERATED}_{name}.safetensors"
-    if str(weights) in known:
-        return fetch_public(known[str(weights)])
     names = [*known, *([GENERATED] if packaged.exists() else [])]
-    if str(weights) == GENERATED and packaged.exists():
-        return packaged
+    if str(weights) in names:
+        return packaged if str(weights) == GENERATED else fetch_public(known[str(weights)])
     listed = f"those of {name} are {', '.join(names)}" if names else f"{name} has none"
     raise ValueError(f"weights {str(weights)!r} are neither a file nor a folder here; {listed}")

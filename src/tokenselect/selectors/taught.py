@@ -25,6 +25,8 @@ FEATURES = 4 + 2 * PLACES**2  # of each channel, that describe a frame
 class FrameNetwork(nn.Module):
     """Scores frames from their features, those of their neighbours and the clip's average."""
 
+    repetition: Tensor  # what two kept frames lose that are 1, 2, … apart
+
     def __init__(self, width: int, *, hidden: int) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
@@ -34,7 +36,7 @@ class FrameNetwork(nn.Module):
             for _ in range(2)
         )
         self.score = nn.Linear(hidden, 1)
-        self.repetition = nn.Parameter(torch.zeros(GAPS))  # lost by two kept frames 1, 2, … apart
+        self.register_buffer("repetition", torch.zeros(GAPS))
 
     def forward(self, features: Tensor) -> Tensor:
         """Map (b, t, width) features to (b, t) scores."""
@@ -81,17 +83,20 @@ def space_out(scores: Tensor, keep: int, repetition: Tensor) -> Tensor:
     return scores
 
 
-def average_places(h: int, w: int) -> Tensor:
-    """Give what averages patches in each place of a frame: (PLACES², h·w)."""
+def average_places(maps: Tensor) -> Tensor:
+    """Average (b, h, w, c) maps in each of PLACES rows and columns: (b, PLACES²·c)."""
+    h, w, c = maps.shape[1:]
+    rows = share_side(h, maps) @ maps.flatten(2)  # (b, PLACES, w·c)
+    return (share_side(w, maps) @ rows.unflatten(2, (w, c))).flatten(1)
 
-    def parts(length: int) -> Tensor:
-        """Share a side into PLACES parts of equal length, which overlap where it must be."""
-        weights = torch.zeros(PLACES, length)
-        for part, row in enumerate(weights):
-            row[part * length // PLACES : -(-(part + 1) * length // PLACES)] = 1
-        return weights / weights.sum(dim=1, keepdim=True)
 
-    return torch.kron(parts(h), parts(w))
+def share_side(length: int, like: Tensor) -> Tensor:
+    """Give what averages each of PLACES equal parts, which may overlap: (PLACES, length)."""
+    spots = torch.arange(length, device=like.device)
+    parts = torch.arange(PLACES, device=like.device)[:, None]
+    first, last = parts * length // PLACES, -(-(parts + 1) * length // PLACES)
+    is_within = (spots >= first) & (spots < last)
+    return (is_within / is_within.sum(dim=1, keepdim=True)).to(like.dtype)
 
 
 class TaughtScoring(Scoring):
@@ -170,9 +175,8 @@ class TaughtScoring(Scoring):
         Average and maximum of its patches; their way from their average over time and from before;
         and of each of a few places the average, beside that over time, and how far patches went.
         """
-        frames = grid.patches.flatten(2, 3)  # (b, t, n, c)
+        frames, hw = grid.patches.flatten(2, 3), grid.thw[1:]  # (b, t, n, c)
         usual = frames.mean(dim=1)  # (b, n, c)
-        places = average_places(*grid.thw[1:]).to(usual)  # (places, n)
         is_plain = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
         room = torch.empty_like(usual) if is_plain else None  # fresh memory costs as much again
         described, seen, before = [], [], frames[:, 0]
@@ -180,8 +184,8 @@ class TaughtScoring(Scoring):
             moved = torch.abs(torch.sub(frame, before, out=room), out=room).mean(dim=1)
             away = torch.abs(torch.sub(frame, usual, out=room), out=room)
             whole = [frame.mean(dim=1), frame.amax(dim=1), away.mean(dim=1), moved]
-            described.append(torch.cat([*whole, (places @ away).flatten(1)], dim=-1))
-            seen.append((places @ frame).flatten(1))
+            described.append(torch.cat([*whole, average_places(away.unflatten(1, hw))], dim=-1))
+            seen.append(average_places(frame.unflatten(1, hw)))
             before = frame
         averages = torch.stack(seen, dim=1)  # (b, t, places·c)
         averages = averages - averages.mean(dim=1, keepdim=True)

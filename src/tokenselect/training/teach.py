@@ -141,13 +141,12 @@ class Shuffled:
 
 def fit(network: nn.Module, shown: choices.Tries, *, steps: int, lr: float, seed: int) -> None:
     """Teach a network what was shown."""
-    for parameter in network.parameters():
-        parameter.requires_grad_(True)
+    network.requires_grad_(True)
     generator = torch.Generator().manual_seed(seed)
     nn.init.trunc_normal_(network.score.weight, std=0.02, generator=generator)  # type: ignore[union-attr, arg-type]
-    named = dict(network.named_parameters())
-    spacing = [named.pop(name) for name in ("repetition",) if name in named]  # few, and shared
-    groups = [{"params": [*named.values()], "factor": 1}, {"params": spacing, "factor": FASTER}]
+    spacing = [network.repetition.requires_grad_()] if isinstance(network, FrameNetwork) else []
+    groups = [{"params": [*network.parameters()], "factor": 1}]
+    groups += [{"params": spacing, "factor": FASTER}]
     optimizer = torch.optim.AdamW(groups, weight_decay=0.05)
     count, device = len(shown.features), shown.features.device
     for step in range(steps):
@@ -158,6 +157,8 @@ def fit(network: nn.Module, shown: choices.Tries, *, steps: int, lr: float, seed
         optimizer.step()
         for repetition in spacing:
             repetition.data.clamp_min_(0)
+    for repetition in spacing:  # a buffer again
+        repetition.requires_grad_(False)
 
 
 @torch.no_grad()
