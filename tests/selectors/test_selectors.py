@@ -10,7 +10,7 @@ from tokenselect.ops.topk_hard import hard_topk
 from tokenselect.plan import Site
 from tokenselect.selectors import build_selector
 from tokenselect.selectors.scoring import LearnedScoring, central_patches
-from tokenselect.selectors.taught import TaughtScoring, average_places, space_out
+from tokenselect.selectors.taught import TaughtScoring, average_places, share_side, space_out
 
 T, H, W, C = 5, 7, 6, 8
 
@@ -325,4 +325,5 @@ def test_regions_equally_far_from_the_centre_have_equal_scores(hw, side):
 def test_places_are_averages_of_a_frames_ninths(side):
     maps = torch.randn(2, 4, *side)
     expected = nn.functional.adaptive_avg_pool2d(maps, 3).movedim(1, -1).flatten(1)
-    torch.testing.assert_close(average_places(maps.movedim(1, -1)), expected)
+    sides = share_side(side[0], maps), share_side(side[1], maps)
+    torch.testing.assert_close(average_places(maps.movedim(1, -1), sides), expected)

@@ -83,11 +83,10 @@ def space_out(scores: Tensor, keep: int, repetition: Tensor) -> Tensor:
     return scores
 
 
-def average_places(maps: Tensor) -> Tensor:
-    """Average (b, h, w, c) maps in each of PLACES rows and columns: (b, PLACES²·c)."""
-    h, w, c = maps.shape[1:]
-    rows = share_side(h, maps) @ maps.flatten(2)  # (b, PLACES, w·c)
-    return (share_side(w, maps) @ rows.unflatten(2, (w, c))).flatten(1)
+def average_places(maps: Tensor, sides: tuple[Tensor, Tensor]) -> Tensor:
+    """Average (b, h, w, c) maps by the shares of rows and of columns: (b, PLACES²·c)."""
+    rows = sides[0] @ maps.flatten(2)  # (b, PLACES, w·c)
+    return (sides[1] @ rows.unflatten(2, maps.shape[2:])).flatten(1)
 
 
 def share_side(length: int, like: Tensor) -> Tensor:
@@ -114,14 +113,13 @@ class TaughtScoring(Scoring):
 
     def __init__(self, kind: str, channels: int) -> None:
         super().__init__()
-        network: FrameNetwork | PatchNetwork = PatchNetwork(2 * channels)
+        self.network: FrameNetwork | PatchNetwork = PatchNetwork(2 * channels)
         if kind == "T":
-            network = FrameNetwork(FEATURES * channels, hidden=2 * channels)
-        self.network = network
+            self.network = FrameNetwork(FEATURES * channels, hidden=2 * channels)
         self.register_buffer("evenness", torch.tensor(0.5))
         self.register_buffer("steadiness", torch.tensor(1.0))
-        nn.init.zeros_(network.score.weight)
-        nn.init.zeros_(network.score.bias)
+        nn.init.zeros_(self.network.score.weight)
+        nn.init.zeros_(self.network.score.bias)
         self.register_load_state_dict_post_hook(TaughtScoring.look)
 
     @property
@@ -177,6 +175,7 @@ class TaughtScoring(Scoring):
         """
         frames, hw = grid.patches.flatten(2, 3), grid.thw[1:]  # (b, t, n, c)
         usual = frames.mean(dim=1)  # (b, n, c)
+        sides = share_side(hw[0], usual), share_side(hw[1], usual)
         is_plain = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
         room = torch.empty_like(usual) if is_plain else None  # fresh memory costs as much again
         described, seen, before = [], [], frames[:, 0]
@@ -184,8 +183,9 @@ class TaughtScoring(Scoring):
             moved = torch.abs(torch.sub(frame, before, out=room), out=room).mean(dim=1)
             away = torch.abs(torch.sub(frame, usual, out=room), out=room)
             whole = [frame.mean(dim=1), frame.amax(dim=1), away.mean(dim=1), moved]
-            described.append(torch.cat([*whole, average_places(away.unflatten(1, hw))], dim=-1))
-            seen.append(average_places(frame.unflatten(1, hw)))
+            whole.append(average_places(away.unflatten(1, hw), sides))
+            described.append(torch.cat(whole, dim=-1))
+            seen.append(average_places(frame.unflatten(1, hw), sides))
             before = frame
         averages = torch.stack(seen, dim=1)  # (b, t, places·c)
         averages = averages - averages.mean(dim=1, keepdim=True)
