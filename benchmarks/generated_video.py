@@ -204,13 +204,7 @@ class GeneratedVideo:
         for part in range(body.radii.shape[2]):
             if not (body.radii[:, :, part] > 0).any():
                 continue
-            start = body.ends[:, :, part, 0, :, None, None]  # (b, t, 2, 1, 1)
-            along = body.ends[:, :, part, 1, :, None, None] - start
-            x, y = side - start[:, :, 0], side[:, None] - start[:, :, 1]  # (b, t, 1, w), (…, h, 1)
-            length = along.square().sum(dim=2).clamp(min=1e-6)
-            share = ((x * along[:, :, 0] + y * along[:, :, 1]) / length).clamp_(0, 1)  # (b,t,h,w)
-            away = (x - share * along[:, :, 0]).square_() + (y - share * along[:, :, 1]).square_()
-            depth = body.radii[:, :, part, None, None] - away.sqrt_()
+            depth = measure_depth(body, part, side)
             cover = (depth * (self.size / 2) + 0.5).clamp_(0, 1)
             light = 0.75 + 0.5 * depth.clamp_(0, 0.5)
             for colour in range(3):
@@ -228,6 +222,20 @@ class GeneratedVideo:
         is_centred = torch.rand(b, 1, 1, 1, 1, generator=self.random) < 0.3
         average = pixels.mean(dim=2, keepdim=True) - 0.45
         return torch.where(is_centred, pixels - average, pixels)
+
+
+def measure_depth(body: Body, part: int, side: Tensor) -> Tensor:
+    """Measure how deep each place lies in a capsule, (b, t, h, w); outside it is below zero.
+
+    The places are those of a square with the coordinates `side` along both edges.
+    """
+    start = body.ends[:, :, part, 0, :, None, None]  # (b, t, 2, 1, 1)
+    along = body.ends[:, :, part, 1, :, None, None] - start
+    x, y = side - start[:, :, 0], side[:, None] - start[:, :, 1]  # (b, t, 1, w), (b, t, h, 1)
+    length = along.square().sum(dim=2).clamp(min=1e-6)
+    share = ((x * along[:, :, 0] + y * along[:, :, 1]) / length).clamp_(0, 1)  # (b, t, h, w)
+    away = (x - share * along[:, :, 0]).square_() + (y - share * along[:, :, 1]).square_()
+    return body.radii[:, :, part, None, None] - away.sqrt_()
 
 
 def turn(angle: Tensor, side: int) -> Tensor:

@@ -11,8 +11,9 @@ of Cooke et al. 2006, whose word alignments give the times. OUT takes
 - `whole.tsv`: whole sentences, a column for each word;
 - `cut_WORD.tsv`: windows of 39 frames cut at random times around a word, four of each training
   sentence and one of each other;
+- `trimmed_WORD.tsv`: sentences trimmed to the 15 frames around a word;
 - `words_front.tsv` and `words_back.tsv`: the first four and the last four words of the sentences,
-  each trimmed to 15 frames, to pretrain on (`benchmarks.grid_dense`).
+  trimmed likewise, to pretrain on (`benchmarks.grid_dense`).
 """
 
 import argparse
@@ -52,8 +53,10 @@ def main() -> None:
         draw = random.Random(word)
         cut = [row for sentence in sentences for row in window_rows(sentence, word, draw)]
         write_table(settings.out / f"cut_{word}.tsv", cut)
+        trimmed = [trimmed_row(sentence, word) for sentence in sentences]
+        write_table(settings.out / f"trimmed_{word}.tsv", trimmed)
     for name, chosen in (("front", WORDS[:4]), ("back", WORDS[-4:])):
-        words = [word_row(sentence, word) for sentence in sentences for word in chosen]
+        words = [named_row(sentence, word) for sentence in sentences for word in chosen]
         write_table(settings.out / f"words_{name}.tsv", words)
 
 
@@ -100,13 +103,19 @@ def window_rows(sentence: dict[str, str], word: str, draw: random.Random) -> lis
     ]
 
 
-def word_row(sentence: dict[str, str], word: str) -> Row:
+def trimmed_row(sentence: dict[str, str], word: str) -> Row:
     """Trim a sentence to one of its words."""
     first, last = word_frames(sentence, word)
     start = min(max(0, (first + last - TRIMMED) // 2), FRAMES - TRIMMED)
-    label = f"{word} {sentence[word]}"
-    place = {"start": start, "stop": start + TRIMMED}
-    return {"path": sentence["path"], "part": sentence["part"], "word": label, **place}
+    row: Row = {"path": sentence["path"], "part": sentence["part"], word: sentence[word]}
+    return row | {"start": start, "stop": start + TRIMMED}
+
+
+def named_row(sentence: dict[str, str], word: str) -> Row:
+    """Trim a sentence to one of its words; its class is named, as the words are of many kinds."""
+    row = trimmed_row(sentence, word)
+    label = f"{word} {row.pop(word)}"
+    return {"path": row.pop("path"), "part": row.pop("part"), "word": label, **row}
 
 
 def word_frames(sentence: dict[str, str], word: str) -> tuple[int, int]:

@@ -2,8 +2,10 @@
 
     python -m benchmarks.pretrain mvit_mini --out runs/generated_mvit_mini
 
-A model learns the class of each clip, and where the ends of all limbs are in each frame: the class
-alone says too little to begin with. Every clip is new (`benchmarks.generated_video`); the first
+A model learns the class of each clip, and where its limbs are in each frame: the class alone says
+too little to begin with. MViT's class token names the places of their ends. The tokens of Video
+Swin have no place of their own, so each of them draws the limbs that cross its part of the picture.
+Every clip is new (`benchmarks.generated_video`); the first
 half of the run goes from plain to busy pictures. Clips are short and small, 8×48×48, because many
 of them teach more than few large ones; tables of places are fitted to other sizes when the weights
 are loaded. A checkpoint is written every few minutes, and the same command goes on from it. What
@@ -18,13 +20,16 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from benchmarks.generated_video import NUM_CLASSES, PARTS, Body, GeneratedVideo
+from benchmarks.generated_video import NUM_CLASSES, PARTS, Body, GeneratedVideo, measure_depth
 from tokenselect import create_model, list_models
+from tokenselect.backbones.preset import Backbone
 from tokenselect.inference.memory import keep_freed_memory
 from tokenselect.models import GENERATED
+from tokenselect.plan import THW
 from tokenselect.training.optimizer import LrSchedule, build_optimizer, set_lr
 from tokenselect.weights.load import HEAD
 
@@ -32,8 +37,9 @@ FRAMES, SIZE = 8, 48
 MEAN, STD = 0.45, 0.225  # of the Kinetics models, as recipes have them
 BATCH = 16
 ENDS = (FRAMES, PARTS, 2, 2)  # of the limbs: both ends, x and y
+CELL = (2, PARTS, 4, 4)  # what a token of Video Swin draws: frames, limbs, rows, columns
+ENDS_WEIGHT, MAPS_WEIGHT = 5.0, 10.0  # of the losses of places
 REPORT = 250  # steps from line to line
-PLACES = 5.0  # weight of the loss of places
 TEST_CLIPS = 480
 PAUSE = 120.0  # seconds from checkpoint to checkpoint
 
@@ -48,22 +54,23 @@ def main() -> None:
     settings = parser.parse_args()
     keep_freed_memory()
     torch.manual_seed(0)
-    outputs = NUM_CLASSES + math.prod(ENDS)
+    outputs = NUM_CLASSES + math.prod(ENDS)  # as many as a cell has
     model = create_model(settings.model, num_classes=outputs, frames=FRAMES, size=SIZE)
+    assert isinstance(model, Backbone)
     pretrain(model, settings.out, steps=settings.clips // BATCH, lr=settings.lr)
     print(f"{measure(model):.1%} of {TEST_CLIPS} generated clips", flush=True)
     weights = {name: w for name, w in model.state_dict().items() if not name.startswith(HEAD)}
     save_file(weights, settings.out / f"{GENERATED}_{settings.model}.safetensors")
 
 
-def pretrain(model: nn.Module, folder: Path, *, steps: int, lr: float) -> None:
+def pretrain(model: Backbone, folder: Path, *, steps: int, lr: float) -> None:
     """Train `steps` steps, or what is left of them."""
     folder.mkdir(parents=True, exist_ok=True)
     optimizer = build_optimizer(model, backbone_factor=1.0, weight_decay=0.05)
     rates = LrSchedule(total_steps=steps, warmup_steps=200, peak=lr, end=1e-6)
     first = resume(folder, model, optimizer)
     saved = time.monotonic()
-    loss_sum = torch.zeros(())
+    losses: list[Tensor] = []  # since the last line
     for step in range(first, steps):
         clutter = min(1.0, 2 * step / steps)  # from easy clips to busy ones
         video = GeneratedVideo(frames=FRAMES, size=SIZE, seed=1 + step, clutter=clutter)
@@ -74,23 +81,54 @@ def pretrain(model: nn.Module, folder: Path, *, steps: int, lr: float) -> None:
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        loss_sum += loss.detach()
+        losses.append(loss.detach())
         if (step + 1) % REPORT == 0:
-            line = {"clips": (step + 1) * BATCH, "loss": round(loss_sum.item() / REPORT, 4)}
+            line = {
+                "clips": (step + 1) * BATCH,
+                "loss": round(float(torch.stack(losses).mean()), 4),
+            }
             print(json.dumps(line | {"top1": round(measure(model), 4)}), flush=True)
-            loss_sum.zero_()
+            losses.clear()
         if time.monotonic() - saved > PAUSE:
             keep(folder, model, optimizer, step + 1)
             saved = time.monotonic()
 
 
-def loss_of(model: nn.Module, clips: Tensor, labels: Tensor, body: Body) -> Tensor:
-    """Give the loss of the class, and of where the limbs that can be seen are."""
-    outputs = model((clips - MEAN) / STD)
-    ends = outputs[:, NUM_CLASSES:].unflatten(1, ENDS)
+def loss_of(model: Backbone, clips: Tensor, labels: Tensor, body: Body) -> Tensor:
+    """Give the loss of the class, and of where the limbs are."""
+    grid = model.embed((clips - MEAN) / STD)
+    for block in model.blocks:
+        grid = block(grid)
+    if grid.num_prefix:
+        outputs = model.head(grid)
+        places = ENDS_WEIGHT * loss_of_ends(outputs[:, NUM_CLASSES:], body)
+    else:
+        cells = model.classifier(model.norm(grid.tokens))  # (b, n, outputs)
+        outputs = cells.mean(dim=1)  # what the head gives
+        places = MAPS_WEIGHT * loss_of_maps(cells[..., NUM_CLASSES:], grid.thw, body)
+    return F.cross_entropy(outputs[:, :NUM_CLASSES], labels, label_smoothing=0.1) + places
+
+
+def loss_of_ends(outputs: Tensor, body: Body) -> Tensor:
+    """Give the distance of (b, 256) outputs to both ends of each limb that can be seen."""
+    ends = outputs.unflatten(1, ENDS)
     is_seen = (body.radii > 0)[..., None, None].expand_as(ends)  # (b, t, PARTS, 2, 2)
-    away = F.smooth_l1_loss(ends[is_seen], body.ends[is_seen], beta=0.1)
-    return F.cross_entropy(outputs[:, :NUM_CLASSES], labels, label_smoothing=0.1) + PLACES * away
+    return F.smooth_l1_loss(ends[is_seen], body.ends[is_seen], beta=0.1)
+
+
+def loss_of_maps(cells: Tensor, thw: THW, body: Body) -> Tensor:
+    """Compare (b, n, 256) cells, drawn by the tokens of a grid, with the limbs themselves."""
+    (t, h, w), (f, p, i, j) = thw, CELL
+    maps = rearrange(
+        cells,
+        "b (t h w) (f p i j) -> b (t f) p (h i) (w j)",
+        **{"t": t, "h": h, "w": w, "f": f, "p": p, "i": i, "j": j},
+    )
+    rows = maps.shape[-1]
+    side = (2 * torch.arange(rows) + 1) / rows - 1  # the middles of the squares of a map
+    depths = [measure_depth(body, part, side) for part in range(PARTS)]
+    cover = (torch.stack(depths, dim=2) * (rows / 2) + 0.5).clamp(0, 1)
+    return F.binary_cross_entropy_with_logits(maps, cover)
 
 
 def keep(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
