@@ -1,13 +1,15 @@
-"""Cut the mouths out of the GRID corpus and write the tables that its recipes read.
+"""Cut the mouths or the faces out of the GRID corpus and write the tables that its recipes read.
 
     python -m benchmarks.grid_clips ROOT OUT
+    python -m benchmarks.grid_clips ROOT FACES --faces
 
 ROOT holds `clips/*.mp4`, the lower face of a speaker at 160×120 and 25 frames a second, and
 `clips.tsv`: path, part (train, val, test), and for each of the six words of a sentence its class,
 its first frame and the one it ends at (verb, verb_start, verb_end, colour, …). The corpus is that
 of Cooke et al. 2006, whose word alignments give the times. OUT takes
 
-- `clips/`: 64×64 pixels around the mouth, all 75 frames;
+- `clips/`: 64×64 pixels around the mouth, all 75 frames; with `--faces`, 88×88 pixels cut at a
+  random place around the lips, which are a small part of them;
 - `whole.tsv`: whole sentences, a column for each word;
 - `cut_WORD.tsv`: windows of 39 frames cut at random times around a word, four of each training
   sentence and one of each other;
@@ -30,11 +32,15 @@ WORDS = ("verb", "colour", "preposition", "letter", "digit", "adverb")
 ASKED = ("verb", "colour", "digit", "adverb")  # those with enough sentences a class
 START = {"verb": "front", "colour": "front", "digit": "back", "adverb": "front"}
 MOUTH = (31, 26, 64, 64)  # top, left, height, width
+LIPS = (50, 36, 36, 54)  # of all sentences
+HEIGHT, WIDTH = 120, 160
+FACE = 88
 FRAMES = 75
 WINDOW = 39
 TRIMMED = 15
 WINDOWS = {"train": 4, "val": 1, "test": 1}
 Row = dict[str, object]
+Box = tuple[int, int, int, int]
 
 
 def main() -> None:
@@ -42,12 +48,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("root", type=Path, help="folder of the corpus")
     parser.add_argument("out", type=Path, help="folder for clips and tables")
+    parser.add_argument("--faces", action="store_true", help="cut faces in place of mouths")
     settings = parser.parse_args()
     with (settings.root / "clips.tsv").open(newline="", encoding="utf-8") as file:
         sentences = list(csv.DictReader(file, delimiter="\t"))
     (settings.out / "clips").mkdir(parents=True, exist_ok=True)
-    for sentence in track(sentences, "mouths"):
-        cut_mouth(settings.root / sentence["path"], settings.out / sentence["path"])
+    for sentence in track(sentences, "faces" if settings.faces else "mouths"):
+        path = sentence["path"]
+        box = draw_face(random.Random(path)) if settings.faces else MOUTH
+        cut_out(settings.root / path, settings.out / path, box)
     write_table(settings.out / "whole.tsv", [whole_row(sentence) for sentence in sentences])
     for word in ASKED:
         draw = random.Random(word)
@@ -60,8 +69,16 @@ def main() -> None:
         write_table(settings.out / f"words_{name}.tsv", words)
 
 
-def cut_mouth(source: Path, target: Path) -> None:
-    """Write the pixels around the mouth; a clip that is there stays."""
+def draw_face(draw: random.Random) -> Box:
+    """Draw a part of the picture that holds the lips, wherever in it they fall."""
+    top, left, height, width = LIPS
+    lowest, rightmost = min(top, HEIGHT - FACE), min(left, WIDTH - FACE)
+    place = draw.randint(max(0, top + height - FACE), lowest)
+    return place, draw.randint(max(0, left + width - FACE), rightmost), FACE, FACE
+
+
+def cut_out(source: Path, target: Path, box: Box) -> None:
+    """Write a part of every picture; a clip that is there stays."""
     if target.exists():
         return
     video = open_video(source)
@@ -70,7 +87,7 @@ def cut_mouth(source: Path, target: Path) -> None:
     if len(frames) != FRAMES:
         raise ValueError(f"{source} must have {FRAMES} frames, got {len(frames)}")
     unfinished = target.with_name(f".{target.name}")
-    write_video(unfinished, crop(frames, MOUTH), fps=25, options={"crf": "12", "g": "15"})
+    write_video(unfinished, crop(frames, box), fps=25, options={"crf": "12", "g": "15"})
     unfinished.replace(target)
 
 
