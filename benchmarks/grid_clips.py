@@ -31,6 +31,12 @@ from tokenselect.data.transforms import crop
 WORDS = ("verb", "colour", "preposition", "letter", "digit", "adverb")
 ASKED = ("verb", "colour", "digit", "adverb")  # those with enough sentences a class
 START = {"verb": "front", "colour": "front", "digit": "back", "adverb": "front"}
+LISTS = {  # data of a recipe → the table of it
+    "grid": "whole.tsv",
+    "grid_cut": "cut_{word}.tsv",
+    "grid_faces": "trimmed_{word}.tsv",
+    "grid_faces_cut": "cut_{word}.tsv",
+}
 MOUTH = (31, 26, 64, 64)  # top, left, height, width
 LIPS = (50, 36, 36, 54)  # of all sentences
 HEIGHT, WIDTH = 120, 160

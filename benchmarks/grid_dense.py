@@ -5,13 +5,14 @@
 
 A dense model starts from one of trimmed words (`recipes/grid_words.yaml`): that of the first four
 words of a sentence, which has not seen the adverb, or for the digit one that went on with the last
-four. The runs are `runs/grid_words_front`, `runs/grid_words_back` and `runs/DATA_WORD_mvit_dense`;
-what is finished is not trained again.
+four. One that sees whole faces starts from trimmed words in faces, which start from those of mouths
+alone (`--data grid_faces --faces FACES`). What is finished is not trained again. The runs are
+`runs/grid_words_front`, `runs/grid_faces_words_front`, …, and `runs/DATA_WORD_mvit_dense`.
 """
 
 import argparse
 
-from benchmarks.grid_clips import ASKED, START
+from benchmarks.grid_clips import ASKED, LISTS, START
 from benchmarks.tables import RECIPES
 from tokenselect.inference.memory import keep_freed_memory
 from tokenselect.training.data import PARTS
@@ -23,27 +24,40 @@ def main() -> None:
     """Train the dense models that were asked for, and before them their starts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("root", help="folder that grid_clips wrote")
-    parser.add_argument("--data", default="grid_cut", choices=["grid", "grid_cut"])
+    parser.add_argument("--faces", help="folder that grid_clips --faces wrote")
+    parser.add_argument("--data", default="grid_cut", choices=list(LISTS))
     parser.add_argument("--words", nargs="+", default=ASKED, choices=ASKED)
     settings = parser.parse_args()
+    is_face = "faces" in settings.data
+    if is_face and not settings.faces:
+        parser.error(f"--data {settings.data} needs --faces FACES")
     keep_freed_memory()
-    run("grid_words", "grid_words_front", settings.root, table="words_front.tsv")
     for word in settings.words:
-        if START[word] == "back":
-            options = ["--model.weights", "runs/grid_words_front/last", "--schedule.epochs", "6"]
-            run("grid_words", "grid_words_back", settings.root, *options, table="words_back.tsv")
-        start = f"runs/grid_words_{START[word]}/last"
-        recipe, name = f"{settings.data}_mvit_dense", f"{settings.data}_{word}_mvit_dense"
-        table = f"cut_{word}.tsv" if settings.data == "grid_cut" else "whole.tsv"
-        options = ["--data.table.label", word, "--model.weights", start]
-        run(recipe, name, settings.root, *options, table=table)
+        start = train_words(START[word], "grid_words", settings.root)
+        if is_face:
+            start = train_words(START[word], "grid_faces_words", settings.faces, start=start)
+        root = settings.faces if is_face else settings.root
+        for data in ("grid_faces", settings.data) if is_face else (settings.data,):
+            options = ["--data.table.label", word, "--model.weights", f"{start}/last"]
+            name, table = f"{data}_{word}_mvit_dense", LISTS[data].format(word=word)
+            start = run(f"{data}_mvit_dense", name, root, *options, table=table)
 
 
-def run(recipe: str, name: str, root: str, *options: str, table: str) -> None:
-    """Train a recipe under a name, with a table in place of its own."""
+def train_words(part: str, recipe: str, root: str, *, start: str | None = None) -> str:
+    """Train trimmed words, the last four of a sentence behind the first four; give the run."""
+    options = [] if start is None else ["--model.weights", f"{start}/last"]
+    if start is None and part == "back":
+        front = train_words("front", recipe, root)
+        options = ["--model.weights", f"{front}/last", "--schedule.epochs", "6"]
+    return run(recipe, f"{recipe}_{part}", root, *options, table=f"words_{part}.tsv")
+
+
+def run(recipe: str, name: str, root: str, *options: str, table: str) -> str:
+    """Train a recipe under a name, with a table in place of its own; give the run."""
     words = ["--name", name, "--data.root", root, "--data.workers", "0", "--threads", "1", *options]
     words += [f"--data.{part}.annotations={table}" for part in PARTS]
     print(name, train(read_recipe(RECIPES / f"{recipe}.yaml", words), resume=True), flush=True)
+    return f"runs/{name}"
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.grid_clips import ASKED as WORDS
+from benchmarks.grid_clips import LISTS
 from tokenselect.comparison.compare import run_comparison
 from tokenselect.comparison.planning import Comparison, Line, read_lines
 from tokenselect.comparison.trials import Trial
@@ -34,6 +35,8 @@ TUNED = {  # data → the plan in the name of its fine-tuning recipe
     "streams": "T0_0.17",
     "grid": "T0_0.17",
     "grid_cut": "T0_0.25",
+    "grid_faces": "S0_0.16",
+    "grid_faces_cut": "T0_0.25-S0_0.16",
 }
 UNTRAINED = ("free",)  # the dense weights are tested as they are
 WITH_DENSE = ("decisive",)  # the dense model is fine-tuned, too, to see what that alone gives
@@ -70,8 +73,8 @@ def choose_recipe(settings: argparse.Namespace) -> Recipe:
     if settings.data.startswith("grid"):
         dense = f"runs/{name_data(settings)}_{settings.model}_dense"
         options += ["--data.table.label", settings.word, "--model.weights", dense]
-    if settings.data == "grid_cut":
-        options += [f"--data.{part}.annotations=cut_{settings.word}.tsv" for part in PARTS]
+        table = LISTS[settings.data].format(word=settings.word)
+        options += [f"--data.{part}.annotations={table}" for part in PARTS]
     return read_recipe(path, options)
 
 
