@@ -91,16 +91,17 @@ def check(
 
 def show_report(dataset: str, report: dict[str, Any], problems: list[checks.Problem]) -> None:
     """Print the figures, then the problems."""
-    console = Console()
+    console, frames = Console(), report["frames"]
     figures = Table("", "", title=escape(escape_unprintable(dataset)), show_header=False)
     figures.add_row("videos", f"{report['videos']:,}")
     figures.add_row("classes", f"{report['classes']:,}")
     for part, found in report["parts"].items():
-        counts = [count for count in found["classes"].values() if count]
-        spread = f", with {min(counts)} to {max(counts)} videos each" if counts else ""
-        figures.add_row(part, f"{found['videos']:,} videos of {len(counts)} classes{spread}")
-    if report["frames"]:
-        figures.add_row("frames", "{min} to {max}, median {median:g}".format(**report["frames"]))
+        counts = sorted(count for count in found["classes"].values() if count)
+        each = f", {' to '.join(map(str, sorted({counts[0], counts[-1]})))} each" if counts else ""
+        figures.add_row(part, f"{found['videos']:,} videos of {len(counts)} classes{each}")
+    if frames:
+        text = "{min} to {max}, median {median:g}" if frames["min"] < frames["max"] else "{min}"
+        figures.add_row("frames", text.format(**frames))
         figures.add_row("frames per second", shorten([f"{fps:g}" for fps in report["fps"]]))
         figures.add_row("sizes", shorten(list(report["sizes"])))
         cache = f"{report['cache_bytes'] / 1e9:.2f} GB at a short side of"

@@ -2,9 +2,8 @@
 
 The scorer learns, over stored features, what the model loses with choices that are drawn at random,
 then with more that are drawn where it would look (`training/choices.py`), and which frames repeat
-each other. Held-out clips say how
-far to trust it: where it is no better than evenly spread frames or the middle of the picture, those
-are kept; and whether regions may move from frame to frame.
+each other. Held-out clips say how far to trust it: where it is no better than evenly spread frames
+or the middle of the picture, those are kept; and whether regions may move from frame to frame.
 """
 
 import logging
