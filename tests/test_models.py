@@ -89,15 +89,21 @@ def test_library_and_recipes_have_the_same_default_scorer():
     assert defaults == {ModelRecipe().scorer} == {"taught"}
 
 
-def test_generated_weights_start_a_small_model_of_any_size(caplog):
+@pytest.mark.parametrize("name", ["mvit_mini", "video_swin_mini"])
+def test_generated_weights_start_a_small_model_of_any_size(name, caplog):
     """The package has them; the classifier is the model's own, and nobody is warned of that."""
     torch.manual_seed(0)
     settings = {"num_classes": 3, "frames": 6, "size": 32}
-    fresh = create_model("mvit_mini", **settings)
+    fresh = create_model(name, **settings)
     torch.manual_seed(0)
-    model = create_model("mvit_mini", weights="generated", **settings)
-    kept = load_file(ASSETS / "generated_mvit_mini.safetensors")
-    assert torch.equal(model.patch.weight, kept["patch.weight"])
+    model = create_model(name, weights="generated", **settings)
+    kept = load_file(ASSETS / f"generated_{name}.safetensors")
+    own = model.state_dict()
+    assert kept.keys() == {key for key in own if not key.startswith("classifier.")}
+    assert all(
+        torch.equal(own[key], kept[key]) for key in kept if own[key].shape == kept[key].shape
+    )
+    assert torch.equal(model.norm.weight, kept["norm.weight"])
     assert torch.equal(model.classifier.weight, fresh.classifier.weight)
     assert model(torch.randn(1, 3, 6, 32, 32)).isfinite().all()
     assert not [record for record in caplog.records if record.levelname == "WARNING"]
@@ -106,5 +112,5 @@ def test_generated_weights_start_a_small_model_of_any_size(caplog):
 def test_weights_that_are_nowhere_are_refused_with_those_that_are():
     with pytest.raises(ValueError, match="those of mvit_mini are generated"):
         create_model("mvit_mini", weights="imagenet")
-    with pytest.raises(ValueError, match="video_swin_mini has none"):
-        create_model("video_swin_mini", weights="generated")
+    with pytest.raises(ValueError, match="those of video_swin_t are kinetics400"):
+        create_model("video_swin_t", weights="generated")

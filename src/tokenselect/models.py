@@ -83,5 +83,5 @@ def find_weights(
     names = [*known, *([GENERATED] if packaged.exists() else [])]
     if str(weights) in names:
         return packaged if str(weights) == GENERATED else fetch_public(known[str(weights)])
-    listed = f"those of {name} are {', '.join(names)}" if names else f"{name} has none"
+    listed = f"those of {name} are {', '.join(names)}"
     raise ValueError(f"weights {str(weights)!r} are neither a file nor a folder here; {listed}")
