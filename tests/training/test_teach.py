@@ -219,6 +219,16 @@ def test_even_frames_are_taken_unless_the_taught_ones_are_clearly_better():
     assert choose_way(means + centred, caution) == 3
 
 
+def test_one_bolder_way_needs_less_of_a_lead_than_the_best_of_many():
+    torch.manual_seed(0)
+    noise = torch.randn(5, 50)
+    centred = noise - noise.mean(dim=1, keepdim=True)
+    centred[-1] = 0  # a way's lead has an error of its own deviation / √50
+    leads = 2.5 / 50**0.5 * centred.std(dim=1, keepdim=True)
+    assert choose_way(centred - leads, [0, 0, 0, 0, 1]) == 4
+    assert choose_way((centred - leads)[-2:], [0, 1]) == 0
+
+
 def test_a_steady_region_is_the_same_in_every_frame():
     torch.manual_seed(0)
     scoring = TaughtScoring("S", C)

@@ -30,7 +30,7 @@ EVENNESS, STEADINESS = (0.0, 0.25, 0.5, 0.75), (0.0, 1.0)
 Way = tuple[float, float]  # of a scoring: evenness and steadiness
 EVEN: Way = (1.0, 1.0)  # uniform selection
 FASTER = 10.0  # how frames that repeat each other are learnt, beside the scores
-CLEARLY = 3.0  # standard errors by which a bolder way must be better: held-out clips are few
+MARGINS = (2.0, 3.0)  # standard errors by which a bolder way must be better: one, or one of many
 
 
 @dataclass(frozen=True)
@@ -192,9 +192,8 @@ def _trust(
             set_plan(model, SelectionPlan(plan.sites[:-1]))
         set_plan(model, plan)
 
-    means = choose_trust(
-        model, scoring := choices.taught_scoring(model, site), answered(), ways=ways
-    )
+    scoring = choices.taught_scoring(model, site)
+    means = choose_trust(model, scoring, answered(), ways=ways)
     return Lesson(str(site), *scoring.trusted, means[scoring.trusted], means[EVEN])
 
 
@@ -227,7 +226,7 @@ def choose_way(losses: Tensor, caution: Sequence[float]) -> int:
     """Take the best of the most cautious ways that the best one does not clearly beat."""
     means = losses.mean(dim=1)  # of (ways, clips)
     behind = losses - losses[means.argmin()]  # clip by clip
-    error = CLEARLY * behind.std(dim=1) / math.sqrt(max(losses.shape[1], 1))
+    error = MARGINS[len(losses) > 2] * behind.std(dim=1) / math.sqrt(max(losses.shape[1], 1))
     close = (behind.mean(dim=1) <= error.nan_to_num(0.0)).nonzero().flatten().tolist()
     return max(close, key=lambda way: (caution[way], -float(means[way])))
 
