@@ -2,13 +2,14 @@
 
 import argparse
 import csv
+import random
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from benchmarks import grid_clips, tables
+from benchmarks import grid_clips, grid_dense, tables
 from tokenselect.data import write_video
 from tokenselect.training.data import build_test_set, build_train_set
 from tokenselect.training.recipe import read_recipe
@@ -57,7 +58,10 @@ def test_the_words_to_pretrain_on_are_four_of_six(made, name, left_out):
     assert left_out not in words and len(words) == 4
 
 
-@pytest.mark.parametrize("name", ["grid_words", "grid_mvit_dense", "grid_cut_mvit_dense"])
+DENSE = ["grid_mvit_dense", "grid_cut_mvit_dense", "grid_faces_mvit_dense"]
+
+
+@pytest.mark.parametrize("name", ["grid_words", *DENSE, "grid_faces_cut_mvit_dense"])
 def test_the_recipes_read_what_was_made(made, name, tmp_path):
     recipe = read_recipe(
         RECIPES / f"{name}.yaml", ["--data.root", str(made), "--data.cache", str(tmp_path)]
@@ -68,14 +72,51 @@ def test_the_recipes_read_what_was_made(made, name, tmp_path):
         assert list(train.class_names) == ["now", "soon"]
     for clips in (train, test):
         video = clips.dataset[0].video
-        assert video.shape == (1, 3, recipe.data.frames, 48, 48)
+        side = 80 if "faces" in name else 48
+        assert video.shape == (1, 3, recipe.data.frames, side, side)
         assert video.mean(dim=2).abs().max() < 1e-5  # centred
 
 
-@pytest.mark.parametrize(("data", "table"), [("grid", "whole"), ("grid_cut", "cut_digit")])
+@pytest.mark.parametrize(
+    ("data", "table"),
+    [("grid", "whole"), ("grid_cut", "cut_digit"), ("grid_faces", "trimmed_digit")],
+)
 def test_a_table_of_another_word_reads_that_words_clips(data, table):
     settings = argparse.Namespace(data=data, model="mvit", root="ROOT", word="digit")
     recipe = tables.choose_recipe(settings)
     assert recipe.data.table.label == "digit" and tables.name_data(settings) == f"{data}_digit"
     assert recipe.data.test.annotations == f"{table}.tsv"
     assert recipe.data.test.where == {"part": "test"}
+
+
+def test_a_face_holds_the_lips_wherever_it_is_cut():
+    top, left, height, width = grid_clips.LIPS
+    boxes = [grid_clips.draw_face(random.Random(seed)) for seed in range(200)]
+    for row, column, side, other in boxes:
+        assert side == other == grid_clips.FACE
+        assert 0 <= row <= top and top + height <= row + side <= grid_clips.HEIGHT
+        assert 0 <= column <= left and left + width <= column + side <= grid_clips.WIDTH
+    assert len({box[0] for box in boxes}) > 25 and len({box[1] for box in boxes}) > 25
+
+
+def test_dense_models_start_from_trimmed_words_and_faces_from_mouths(monkeypatch):
+    trained = []
+
+    def run(recipe, name, root, *options, table):
+        start = options[options.index("--model.weights") + 1] if options else None
+        trained.append((name, root, start, table))
+        return f"runs/{name}"
+
+    monkeypatch.setattr(grid_dense, "run", run)
+    words = ["grid_dense", "ROOT", "--faces", "FACES", "--data", "grid_faces_cut"]
+    monkeypatch.setattr(sys, "argv", [*words, "--words", "digit"])
+    grid_dense.main()
+    back, faces = "runs/grid_words_back/last", "runs/grid_faces_words_back/last"
+    known = "runs/grid_faces_digit_mvit_dense/last"
+    assert trained == [
+        ("grid_words_front", "ROOT", None, "words_front.tsv"),
+        ("grid_words_back", "ROOT", "runs/grid_words_front/last", "words_back.tsv"),
+        ("grid_faces_words_back", "FACES", back, "words_back.tsv"),
+        ("grid_faces_digit_mvit_dense", "FACES", faces, "trimmed_digit.tsv"),
+        ("grid_faces_cut_digit_mvit_dense", "FACES", known, "cut_digit.tsv"),
+    ]
