@@ -17,10 +17,12 @@ DATA = {
         'Sentences of six words ("place blue in u eight now"; Cooke et al. 2006) read from the '
         "lips of one speaker: 75 frames, of which one word of 6 to 9 frames is the answer. *Cut*: "
         "39 frames, seen as 26, cut out at a random time around the word, 13 token frames. "
-        "*Whole*: the sentence, 18 token frames. 700 sentences to train on, 84 to validate, 200 "
-        "to test. `python -m benchmarks.grid_clips CORPUS ROOT` cuts mouths and tables, `python "
-        "-m benchmarks.grid_dense ROOT` trains the dense models that all lines start from, one "
-        "for each word; the seeds share it.",
+        "*Whole*: the sentence, 18 token frames. *Faces*: in place of the mouth, a larger part of "
+        "the face, cut at a random place around the lips, 20×20 tokens a frame; trimmed to the "
+        "word, 4 token frames, or *cut*. 700 sentences to train on, 84 to validate, 200 to test. "
+        "`python -m benchmarks.grid_clips CORPUS ROOT` cuts mouths and tables (`--faces`: faces), "
+        "`python -m benchmarks.grid_dense ROOT` trains the dense models that all lines start "
+        "from, one for each word; the seeds share it.",
     ),
     "streams": (
         "streams of signs",
@@ -53,6 +55,7 @@ SUMMARY = [
     ("GRID, digit, 3 of 13 frames", "grid_cut_digit_mvit_words", "T0=3"),
     ("GRID, verb, 3 of 13 frames", "grid_cut_verb_mvit_words", "T0=3"),
     ("GRID, adverb of whole sentences, 3 of 18 frames", "grid_adverb_mvit_words", "T0=3"),
+    ("GRID faces, adverb, 64 of 400 tokens of a frame", "grid_faces_adverb_mvit_lips", "S0_0.16"),
     ("streams of signs, 3 of 18 frames", "streams_mvit_words", "T0=3"),
     ("synthetic, 2 of 8 frames", "synthetic_mvit_frames", "T0_0.25"),
     ("synthetic, half the frames, half of each", "synthetic_mvit_joint", "T0_0.5-S4_0.5"),
