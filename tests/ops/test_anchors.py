@@ -20,6 +20,11 @@ def test_the_paper_counts_its_anchors():
     assert count_anchors((14, 14), (10, 10), (2, 2)) == (3, 3)  # G = ((14 − 10) / 2 + 1)²
 
 
+def test_more_steps_give_a_shorter_stride_that_is_never_zero():
+    assert default_stride((20, 9), (8, 7), 6) == (2, 1)
+    assert default_stride((20, 9), (8, 7)) == (6, 1)
+
+
 @pytest.mark.parametrize(("length", "side", "stride"), [(14, 13, 1), (14, 8, 3), (56, 43, 6)])
 def test_the_default_stride_is_half_the_free_room(length, side, stride):
     assert default_stride((length, length), (side, side)) == (stride, stride)

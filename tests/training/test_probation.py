@@ -40,7 +40,8 @@ def trusted(model) -> list[tuple[float, float]]:
 def kept(model, clips) -> dict[str, torch.Tensor]:
     with record_selections(model) as selections, torch.no_grad():
         model(clips)
-    return {site: selection.indices for site, selection in selections.items()}
+    found = selections.items()
+    return {site: s.indices if s.corners is None else s.corners for site, s in found}
 
 
 def clips_of(model) -> torch.Tensor:

@@ -9,9 +9,10 @@ from torch import Tensor
 Pair = tuple[int, int]
 
 
-def default_stride(hw: Pair, side: Pair) -> Pair:
-    """Give the stride α of the authors' code: half the free room, at least 1."""
-    rows, columns = (max((length - part) // 2, 1) for length, part in zip(hw, side, strict=True))
+def default_stride(hw: Pair, side: Pair, steps: int = 2) -> Pair:
+    """Give the stride α that crosses the free room in `steps`, at least 1; the authors take 2."""
+    free = (length - part for length, part in zip(hw, side, strict=True))
+    rows, columns = (max(room // steps, 1) for room in free)
     return rows, columns
 
 

@@ -97,6 +97,7 @@ class Scoring(nn.Module):
 
     needs_class_attention = False
     needs_prompt = False
+    anchor_steps = 2  # strides of anchors from one edge of a frame to the other, unless set
     is_even = False  # whether nothing can be learnt, so that training selects hard, too
     is_blind = False  # whether frames are scored by their places alone, before any pixel is known
 

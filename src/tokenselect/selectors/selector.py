@@ -57,7 +57,7 @@ class Selector(nn.Module):
         site: where, and how much to keep.
         scoring: says what matters; None where tokens are merged instead.
         relaxation: stands in for the hard choice while training, if anything does.
-        stride: rows and columns between candidate regions; None for half the free room.
+        stride: rows and columns between candidate regions; None for the scoring's own.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Selector(nn.Module):
         super().__init__()
         self.site, self.stride = site, stride
         self.scoring = scoring or Scoring()
+        self.steps = self.scoring.anchor_steps  # another scoring must find the same candidates
         self.relaxation = relaxation
         self.recorders: list[Callable[[Selection], None]] = []
 
@@ -135,7 +136,7 @@ class RegionSelector(Selector):
         """Cut the best region out of each frame."""
         t, h, w = grid.thw
         side = self.site.region_side(h, w)
-        stride = self.stride or default_stride((h, w), side)
+        stride = self.stride or default_stride((h, w), side, self.steps)
         scores = self.scoring.score_anchors(grid, side=side, stride=stride)  # (b, t, g)
         indices = hard_topk(scores, 1).squeeze(-1)  # (b, t)
         corners = corners_of(indices, (h, w), side, stride)  # (b, t, 2)

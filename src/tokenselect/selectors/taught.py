@@ -103,12 +103,12 @@ class TaughtScoring(Scoring):
 
     The network's last layer begins at 0, so the even frames, or the middle of the picture, lead
     until it has learnt otherwise. Its scores are not stretched: a lead of the first hour can be
-    lost again, and the noise keeps its unit. Frames that were found to repeat each other are spaced
-    out, which a sum of scores alone cannot do.
+    lost again, and the noise keeps its unit. Frames that repeat each other are spaced out.
     """
 
     evenness: Tensor  # share of uniform selection in the scores; at 1 nothing else counts
     steadiness: Tensor  # share of the clip's average in a frame's regions; at 1 all frames agree
+    anchor_steps = 6  # with two, a region often holds half of what matters
     is_spaced = False  # whether kept frames were found to repeat each other
 
     def __init__(self, kind: str, channels: int) -> None:

@@ -1,9 +1,8 @@
 """What a dense model loses with each of many choices of frames or regions.
 
-Unlike the gradient of the dense model's loss, this tells what a frame is worth where only few are
-kept. Scores are learnt from it directly: a choice is as likely as the sum of its scores says, less
-what its frames repeat of each other, and the expected loss falls. The first choices are drawn at
-random, further ones where a scorer that learnt from those would look.
+Scores are learnt from it directly: a choice is as likely as the sum of its scores says, less what
+its frames repeat of each other, and the expected loss falls. The first choices are drawn at random,
+further ones where a scorer that learnt from those would look.
 """
 
 from collections.abc import Iterable, Iterator
@@ -95,9 +94,9 @@ def watch_clips(
     if site.kind == "T":
         keep = site.frames_kept(t)
     else:
-        stride = getattr(taught_selectors(model)[site.label], "stride", None)
-        side = site.region_side(*grid.thw[1:])
-        anchors = (grid.thw[1:], side, stride or default_stride(grid.thw[1:], side))
+        selector, hw = cast(Selector, taught_selectors(model)[site.label]), grid.thw[1:]
+        side = site.region_side(*hw)
+        anchors = (hw, side, selector.stride or default_stride(hw, side, selector.steps))
         count = len(anchor_corners(*anchors))
     labels = torch.cat(known)
     nothing = features[0].new_zeros(len(labels), 0, count)
@@ -115,8 +114,7 @@ def try_choices(
     selectors = taught_selectors(model)
     plan, selector = selectors.plan, cast(Selector, selectors[site.label])
     set_plan(model, SelectionPlan((*plan.sites[:-1], site)))
-    own, first = selector.scoring, 0
-    found: list[Tensor] = []
+    own, first, found = selector.scoring, 0, list[Tensor]()
     try:
         for clips, _ in shown:
             clips = moved_to(clips, marks.device)
