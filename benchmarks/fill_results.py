@@ -56,6 +56,11 @@ SUMMARY = [
     ("GRID, verb, 3 of 13 frames", "grid_cut_verb_mvit_words", "T0=3"),
     ("GRID, adverb of whole sentences, 3 of 18 frames", "grid_adverb_mvit_words", "T0=3"),
     ("GRID faces, adverb, 64 of 400 tokens of a frame", "grid_faces_adverb_mvit_lips", "S0_0.16"),
+    (
+        "GRID faces, adverb, 3 of 13 frames, 64 of 400 tokens of each",
+        "grid_faces_cut_adverb_mvit_lips_words",
+        "T0=3-S0_0.16",
+    ),
     ("streams of signs, 3 of 18 frames", "streams_mvit_words", "T0=3"),
     ("synthetic, 2 of 8 frames", "synthetic_mvit_frames", "T0_0.25"),
     ("synthetic, half the frames, half of each", "synthetic_mvit_joint", "T0_0.5-S4_0.5"),
