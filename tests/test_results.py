@@ -60,8 +60,8 @@ def test_every_figure_of_the_findings_stands_in_a_table_that_its_statement_links
     [
         ("| GRID lip reading", "grid_adverb_mvit_words"),
         ("| GRID, the sentence cut", "grid_cut_adverb_mvit_words"),
-        ("| GRID faces, the region", "grid_faces_adverb_mvit_lips"),
-        ("| GRID faces, cut too", "grid_faces_cut_adverb_mvit_lips_words"),
+        ("| GRID faces, regions alone", "grid_faces_adverb_mvit_lips"),
+        ("| GRID faces, frames and regions", "grid_faces_cut_adverb_mvit_lips_words"),
         ("| a sign among other signs", "streams_mvit_words"),
     ],
 )
