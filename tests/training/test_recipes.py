@@ -8,6 +8,7 @@ import torch
 
 from tokenselect.comparison.planning import change, digest, first_values
 from tokenselect.data import TableLayout
+from tokenselect.models import GENERATED
 from tokenselect.training.build import build_model
 from tokenselect.training.recipe import Recipe, read_recipe, recipe_from_dict
 from tokenselect.training.sections import DataRecipe, ScheduleRecipe
@@ -50,7 +51,7 @@ def test_a_recipe_opens_with_its_command_and_what_to_expect(path):
 
 def recipe_names_no_machine(path: Path) -> bool:
     recipe = read_recipe(path)
-    starts = {f"runs/{name}{part}" for name in NAMES for part in ("", "/last")} | {None}
+    starts = {f"runs/{name}{part}" for name in NAMES for part in ("", "/last")} | {None, GENERATED}
     return recipe.data.root is None and recipe.model.weights in starts
 
 
