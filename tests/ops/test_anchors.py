@@ -20,9 +20,11 @@ def test_the_paper_counts_its_anchors():
     assert count_anchors((14, 14), (10, 10), (2, 2)) == (3, 3)  # G = ((14 − 10) / 2 + 1)²
 
 
-def test_more_steps_give_a_shorter_stride_that_is_never_zero():
-    assert default_stride((20, 9), (8, 7), 6) == (2, 1)
-    assert default_stride((20, 9), (8, 7)) == (6, 1)
+def test_a_stride_in_parts_is_never_zero_and_gives_few_anchors():
+    assert default_stride((20, 9), (8, 7), 3) == (2, 1)
+    for free in range(1, 60):
+        hw, side = (free + 3, free + 3), (3, 3)
+        assert max(count_anchors(hw, side, default_stride(hw, side, 3))) <= 8
 
 
 @pytest.mark.parametrize(("length", "side", "stride"), [(14, 13, 1), (14, 8, 3), (56, 43, 6)])

@@ -263,6 +263,19 @@ def test_uniform_frames_are_evenly_spaced(keep, frames):
     assert torch.equal(selector(grid).patches, grid.patches[:, list(frames)])
 
 
+@pytest.mark.parametrize("free", [4, 7, 14, 15, 22])
+def test_a_taught_region_that_went_back_to_even_is_the_uniform_one(free):
+    grid = TokenGrid.from_patches(torch.randn(2, 3, free + 3, free + 2, C))
+    site, kept = Site("S", 0, (3, 2)), []
+    for settings in ({"scorer": "taught"}, {"method": "uniform"}):
+        selector = build_selector(site, channels=C, **settings).eval()
+        if "scorer" in settings:
+            torch.nn.init.normal_(selector.scoring.network.score.weight)
+            selector.scoring.trust(1.0, 1.0)
+        kept.append(selector(grid).tokens)
+    assert torch.equal(*kept)
+
+
 def test_the_uniform_region_is_the_centre():
     selector = build_selector(Site("S", 0, (3, 2)), channels=C, method="uniform", stride=(1, 1))
     grid = make_grid(torch.randn(2, T, H, W, C))

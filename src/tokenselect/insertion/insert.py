@@ -88,7 +88,7 @@ def insert_selectors(
             "from-uniform", "paper", "released" or "anchor-features"; see `build_selector`.
         sigma: noise of the smoothed Top-K to begin with.
         num_samples: perturbations, where they are sampled.
-        stride: rows and columns between anchors; None: half the room (taught: a sixth).
+        stride: rows and columns between anchors; None: half the room (taught: a third of that).
         tokenwise: select patches one by one instead of regions.
         count_stages: the plan counts stages instead of blocks.
         adapter: says what the arguments of the model's blocks mean; None to find it by the class of

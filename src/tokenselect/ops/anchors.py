@@ -9,10 +9,10 @@ from torch import Tensor
 Pair = tuple[int, int]
 
 
-def default_stride(hw: Pair, side: Pair, steps: int = 2) -> Pair:
-    """Give the stride α that crosses the free room in `steps`, at least 1; the authors take 2."""
-    free = (length - part for length, part in zip(hw, side, strict=True))
-    rows, columns = (max(room // steps, 1) for room in free)
+def default_stride(hw: Pair, side: Pair, parts: int = 1) -> Pair:
+    """Give the stride α of the authors' code, half the free room and at least 1, over `parts`."""
+    halves = (max((length - part) // 2, 1) for length, part in zip(hw, side, strict=True))
+    rows, columns = (-(-half // parts) for half in halves)
     return rows, columns
 
 

@@ -67,7 +67,7 @@ def build_selector(
             average features (Table 6).
         sigma: noise of the smoothed Top-K to begin with.
         num_samples: perturbations, where they are sampled.
-        stride: α, rows and columns between anchors; None: half the room (taught: a sixth).
+        stride: α, rows and columns between anchors; None: half the room (taught: a third of that).
         tokenwise: select patches one by one instead of a region (Table 6).
         thw: the usual grid at the site; only "static" asks for it.
         is_sequence: the blocks behind the site take any sequence of tokens, which need not be a

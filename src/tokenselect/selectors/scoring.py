@@ -97,7 +97,7 @@ class Scoring(nn.Module):
 
     needs_class_attention = False
     needs_prompt = False
-    anchor_steps = 2  # strides of anchors from one edge of a frame to the other, unless set
+    anchor_parts = 1  # of the authors' stride, from anchor to anchor
     is_even = False  # whether nothing can be learnt, so that training selects hard, too
     is_blind = False  # whether frames are scored by their places alone, before any pixel is known
 

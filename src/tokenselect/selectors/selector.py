@@ -70,9 +70,8 @@ class Selector(nn.Module):
     ) -> None:
         super().__init__()
         self.site, self.stride = site, stride
-        self.scoring = scoring or Scoring()
-        self.steps = self.scoring.anchor_steps  # another scoring must find the same candidates
-        self.relaxation = relaxation
+        self.scoring, self.relaxation = scoring or Scoring(), relaxation
+        self.parts = self.scoring.anchor_parts  # another scoring must find the same candidates
         self.recorders: list[Callable[[Selection], None]] = []
 
     def relax(self, scores: Tensor, k: int) -> Tensor | None:
@@ -136,7 +135,8 @@ class RegionSelector(Selector):
         """Cut the best region out of each frame."""
         t, h, w = grid.thw
         side = self.site.region_side(h, w)
-        stride = self.stride or default_stride((h, w), side, self.steps)
+        parts = 1 if self.scoring.is_even else self.parts  # finer anchors may miss the middle
+        stride = self.stride or default_stride((h, w), side, parts)
         scores = self.scoring.score_anchors(grid, side=side, stride=stride)  # (b, t, g)
         indices = hard_topk(scores, 1).squeeze(-1)  # (b, t)
         corners = corners_of(indices, (h, w), side, stride)  # (b, t, 2)

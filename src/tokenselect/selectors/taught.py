@@ -108,7 +108,7 @@ class TaughtScoring(Scoring):
 
     evenness: Tensor  # share of uniform selection in the scores; at 1 nothing else counts
     steadiness: Tensor  # share of the clip's average in a frame's regions; at 1 all frames agree
-    anchor_steps = 6  # with two, a region often holds half of what matters
+    anchor_parts = 3  # with the whole stride, a region often holds half of what matters
     is_spaced = False  # whether kept frames were found to repeat each other
 
     def __init__(self, kind: str, channels: int) -> None:

@@ -96,7 +96,7 @@ def watch_clips(
     else:
         selector, hw = cast(Selector, taught_selectors(model)[site.label]), grid.thw[1:]
         side = site.region_side(*hw)
-        anchors = (hw, side, selector.stride or default_stride(hw, side, selector.steps))
+        anchors = (hw, side, selector.stride or default_stride(hw, side, selector.parts))
         count = len(anchor_corners(*anchors))
     labels = torch.cat(known)
     nothing = features[0].new_zeros(len(labels), 0, count)
