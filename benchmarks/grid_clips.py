@@ -34,6 +34,7 @@ START = {"verb": "front", "colour": "front", "digit": "back", "adverb": "front"}
 LISTS = {  # data of a recipe → the table of it
     "grid": "whole.tsv",
     "grid_cut": "cut_{word}.tsv",
+    "grid_trimmed": "trimmed_{word}.tsv",
     "grid_faces": "trimmed_{word}.tsv",
     "grid_faces_cut": "cut_{word}.tsv",
 }

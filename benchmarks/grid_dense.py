@@ -5,12 +5,14 @@
 
 A dense model starts from one of trimmed words (`recipes/grid_words.yaml`): that of the first four
 words of a sentence, which has not seen the adverb, or for the digit one that went on with the last
-four. One that sees whole faces starts from trimmed words in faces, which start from those of mouths
-alone (`--data grid_faces --faces FACES`). What is finished is not trained again. The runs are
-`runs/grid_words_front`, `runs/grid_faces_words_front`, …, and `runs/DATA_WORD_mvit_dense`.
+four. For verb, colour and digit it then learns the word in question, trimmed, before it sees
+sentences. One that sees whole faces starts from trimmed words in faces, which start from those of
+mouths alone (`--data grid_faces --faces FACES`). What is finished is not trained again. The runs
+are `runs/grid_words_front`, `runs/grid_faces_words_front`, …, and `runs/DATA_WORD_mvit_dense`.
 """
 
 import argparse
+from collections.abc import Iterable
 
 from benchmarks.grid_clips import ASKED, LISTS, START
 from benchmarks.tables import RECIPES
@@ -37,10 +39,17 @@ def main() -> None:
         if is_face:
             start = train_words(START[word], "grid_faces_words", settings.faces, start=start)
         root = settings.faces if is_face else settings.root
-        for data in ("grid_faces", settings.data) if is_face else (settings.data,):
+        for data in steps_to(settings.data, word):
             options = ["--data.table.label", word, "--model.weights", f"{start}/last"]
             name, table = f"{data}_{word}_mvit_dense", LISTS[data].format(word=word)
             start = run(f"{data}_mvit_dense", name, root, *options, table=table)
+
+
+def steps_to(data: str, word: str) -> Iterable[str]:
+    """Name the data that a dense model learns one after the other; the last is what is wanted."""
+    if "faces" in data:
+        return dict.fromkeys(["grid_faces", data])
+    return [data] if word == "adverb" else dict.fromkeys(["grid_trimmed", data])
 
 
 def train_words(part: str, recipe: str, root: str, *, start: str | None = None) -> str:

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from tests.small_models import tiny_mvit
-from tests.training.test_build import DEFAULTS, SMALL, small_recipe
+from tests.training.test_build import SMALL, small_recipe
 from tokenselect import record_selections
 from tokenselect.training import choices, teach
 from tokenselect.training.checkpoint import find_newest
@@ -49,7 +49,7 @@ def clips_of(model) -> torch.Tensor:
 
 
 def test_taught_and_even_selection_take_turns(model):
-    probation = Probation(model, [], 6)
+    probation = Probation(model, [], [], 6)
     turns = []
     for step in range(8):
         with probation.turn(step):
@@ -62,7 +62,7 @@ def test_an_even_turn_trains_on_what_uniform_selection_keeps(model):
     clips = clips_of(model)
     plain = tiny_mvit(PLAN, method="uniform").train()
     expected = kept(plain, clips)
-    with Probation(model, [], 6).turn(3):
+    with Probation(model, [], [], 6).turn(3):
         found = kept(model.train(), clips)
     assert all(torch.equal(found[site], expected[site]) for site in expected)
 
@@ -78,13 +78,13 @@ def test_taught_selection_stays_only_where_it_is_clearly_better(model, monkeypat
     for site in taught_selectors(model).plan:
         scoring = taught_scoring(model, site)
         ways = [scoring.trusted, EVEN]
-        choose_trust(model, scoring, [(clips_of(model), torch.zeros(2).long())], ways=ways)
+        choose_trust(model, site, [(clips_of(model), torch.zeros(2).long())], ways=ways)
         assert scoring.is_even == expected
 
 
 def test_a_probation_ends_with_a_word_for_each_site(model):
-    held_out = [(clips_of(model), torch.tensor([0, 1]))]
-    told = list(Probation(model.train(), held_out, 6).end())
+    shown, told = [(clips_of(model), torch.tensor([0, 1]))], []
+    Probation(model.train(), shown, shown, 6).end(told.append)
     ends = [line.split(":")[0] for line in told if line.endswith("from here on")]
     assert ends == ["T0=2", "S1=2x2"]
 
@@ -100,7 +100,8 @@ def test_even_selection_is_hard_in_training_and_stays_so_when_loaded(model):
 
 
 def test_a_run_killed_on_probation_ends_like_one_that_was_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(teach.teach_selectors, "__kwdefaults__", {**DEFAULTS, "steps": 2})
+    few = {**teach.teach_selectors.__kwdefaults__, "steps": 2}
+    monkeypatch.setattr(teach.teach_selectors, "__kwdefaults__", few)
     monkeypatch.setattr(teach, "EVENNESS", (0.0,))
     monkeypatch.setattr(teach, "choose_way", lambda losses, caution: 0)  # what was taught
     long = {"schedule": SMALL["schedule"] | {"epochs": 4}, "checkpoint_steps": 1}

@@ -6,12 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tokenselect.comparison.planning import change, digest, first_values
-from tokenselect.data import TableLayout
 from tokenselect.models import GENERATED
 from tokenselect.training.build import build_model
 from tokenselect.training.recipe import Recipe, read_recipe, recipe_from_dict
-from tokenselect.training.sections import DataRecipe, ScheduleRecipe
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 NAMES = [path.stem for path in RECIPES]
@@ -134,21 +131,6 @@ def test_keys_of_the_first_version_are_read_and_named_anew(tmp_path, caplog):
     assert (recipe.schedule.warmup_lr, recipe.schedule.min_lr) == (2e-5, 1e-5)
     assert "schedule.rate is now called schedule.lr" in caplog.text
     assert "--schedule.warmup_start is now called --schedule.warmup_lr" in caplog.text
-
-
-def test_cells_of_the_first_version_keep_their_keys():
-    values = read_recipe(RECIPES[0]).to_dict()
-    change(values, "schedule.rate", 0.5)
-    recipe = recipe_from_dict(values)
-    assert recipe.schedule.lr == 0.5
-    assert first_values(recipe)["schedule"]["rate"] == 0.5
-    assert first_values(recipe)["schedule"]["ema"] is None
-    assert "center" not in first_values(recipe)["data"]  # which 0.1 did not know
-    assert "lr" not in first_values(recipe)["schedule"]
-    data = DataRecipe(table=TableLayout())
-    schedule = ScheduleRecipe(sigma_end=1.0, taught_factor=1.0)
-    plain = Recipe(name="any", data=data, schedule=schedule)
-    assert digest(first_values(plain)) == "dacb5cacffe9a5c9"  # whatever keys have come since
 
 
 @pytest.mark.parametrize(

@@ -164,10 +164,10 @@ def test_choices_lose_what_running_with_them_alone_says():
 def test_choices_are_drawn_where_scores_are_high():
     scores = torch.zeros(50, T)
     scores[:, 5] = 3.0
-    drawn = draw_choices(scores, 2, torch.Generator().manual_seed(0))
+    drawn = draw_choices(scores, 2, CHOICES, torch.Generator().manual_seed(0))
     assert drawn.shape == (50, CHOICES, 2) and (drawn[..., 0] != drawn[..., 1]).all()
     assert (drawn == 5).any(dim=2).float().mean() > 0.9
-    blind = draw_choices(torch.zeros(50, T), 2, torch.Generator().manual_seed(0))
+    blind = draw_choices(torch.zeros(50, T), 2, CHOICES, torch.Generator().manual_seed(0))
     assert 0.15 < (blind == 5).any(dim=2).float().mean() < 0.45
 
 
@@ -194,7 +194,7 @@ def test_pairs_are_counted_by_how_far_apart_they_are():
 def test_what_repeats_its_neighbour_is_learnt_from_losses():
     """No frame is better than another, but two side by side are worth no more than one."""
     torch.manual_seed(0)
-    drawn = draw_choices(torch.zeros(200, T), 3, torch.Generator().manual_seed(0))
+    drawn = draw_choices(torch.zeros(200, T), 3, CHOICES, torch.Generator().manual_seed(0))
     members = torch.zeros(200, CHOICES, T).scatter(2, drawn, 1.0)
     losses = count_pairs(members, 1).squeeze(2)
     tries = Tries(torch.randn(200, T, 4), torch.zeros(200), 3, members, losses)

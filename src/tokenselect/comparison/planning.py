@@ -26,7 +26,6 @@ from tokenselect.selectors.build import has_parameters, has_scorer
 from tokenselect.training.build import build_model
 from tokenselect.training.data import PARTS, read_part
 from tokenselect.training.learner import ANY
-from tokenselect.training.probation import SHARE
 from tokenselect.training.recipe import RENAMED_KEYS, Recipe, recipe_from_dict
 from tokenselect.training.sections import DataRecipe, ModelRecipe
 from tokenselect.weights.files import find_checkpoint
@@ -151,16 +150,11 @@ def digest(values: object) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-VERSION = 1  # of how cells are trained and tested; another one makes all results anew
+VERSION = 2  # of how cells are trained and tested; another one makes all results anew
 LOADING = ("workers", "cache", "root")
 HANDLING = {  # of a run: no result depends on it
     *("name", "runs", "threads", "device"),
     *("validate_every", "checkpoint_minutes", "checkpoint_steps"),
-}
-SINCE_FIRST = {  # keys of a recipe that 0.1 did not have, with the values that change nothing
-    **{"center": None, "balance": False},  # of data
-    **{"sigma_end": 1.0, "taught_factor": 1.0, "patience": None},  # of schedule
-    **{"start": None, "stop": None},  # of a table
 }
 
 
@@ -277,23 +271,6 @@ def change(values: dict[str, Any], key: str, value: Any) -> None:
     place[name] = value
 
 
-def first_values(recipe: Recipe) -> dict[str, Any]:
-    """Give a recipe's values as version 0.1 wrote them, so that finished cells keep their keys."""
-
-    def drop_new(values: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            key: drop_new(value) if isinstance(value, Mapping) else value
-            for key, value in values.items()
-            if key not in SINCE_FIRST or value != SINCE_FIRST[key]
-        }
-
-    values = drop_new(recipe.to_dict())
-    for old, new in RENAMED_KEYS.items():
-        (section, before), (_, after) = old.split("."), new.split(".")
-        values[section][before] = values[section].pop(after)
-    return values
-
-
 def finish_trial(
     wanted: Comparison,
     values: dict[str, Any],
@@ -306,15 +283,13 @@ def finish_trial(
 ) -> Trial:
     """Check the recipe, name its run by its key, and say where the result goes."""
     recipe = recipe_from_dict(values)
-    content = {key: value for key, value in first_values(recipe).items() if key not in HANDLING}
+    content = {key: value for key, value in recipe.to_dict().items() if key not in HANDLING}
     content["data"] = {k: v for k, v in content["data"].items() if k not in LOADING}
     content["model"]["weights"] = weights or content["model"]["weights"]
     if not has_scorer(recipe.model.method) or recipe.model.plan == DENSE:
         content["model"]["scorer"] = "paper"  # nothing depends on it
     if content["model"]["scorer"] != "taught":
         content["schedule"].pop("taught_factor", None)
-    else:
-        content["schedule"]["probation"] = SHARE
     model = replace(recipe.model, weights=None, budgets=tuple(recipe.model.budgets))
     marks, refusal = mark_model(model, recipe.data.frames, recipe.data.size)
     marks = [*marks, mark_clips(recipe.data)]  # tell what has the same name from before

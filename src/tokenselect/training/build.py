@@ -185,7 +185,8 @@ def build_trainer(
     )
     if is_taught:
         teach_at_start(model, shown, held_out, seed=recipe.seed, processes=processes)
-    probation = Probation(model, held_out, round(SHARE * steps * schedule.epochs))
+    probation_steps = round(SHARE * steps * schedule.epochs)
+    probation = Probation(model, shown, held_out, probation_steps, seed=recipe.seed)
     if changes is not None:
         changes.model(model)
     shares = replace(val, dataset=ProcessShare(val.dataset, **place))

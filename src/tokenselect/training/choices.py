@@ -8,6 +8,7 @@ further ones where a scorer that learnt from those would look.
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, cast
 
 import torch
@@ -26,9 +27,10 @@ from tokenselect.selectors import Selector
 from tokenselect.selectors.taught import GAPS, FrameNetwork, TaughtScoring
 
 FRAMES_OF_REGIONS = 2  # of a clip, whose patches are kept to learn from: all would fill the memory
+MANY_PATCHES = 1024  # of a frame: of more, one frame is kept
 Clips = Tensor | list[Tensor]  # a list for models that take several pathways
 Shown = tuple[Clips, Tensor | None]  # a batch to learn from, and its labels if it has some
-CHOICES = 8  # drawn for each clip at a time
+CHOICES, MOST = 8, 8000  # drawn for each clip at a time, and of all clips: there may be fewer each
 TEMPERATURE = 0.5  # of the draws by scores, in units of their deviation
 
 
@@ -43,18 +45,19 @@ class Tries:
     losses: Tensor  # (clips, choices) of the model
     anchors: tuple[Pair, Pair, Pair] | None = None  # sides of grid, region and stride; at S only
 
-    def score(self, network: nn.Module, rows: Tensor | slice = slice(None)) -> Tensor:
+    def score(self, network: nn.Module, rows: Tensor, *, dropout: float = 0.0) -> Tensor:
         """Give a network's scores of some clips' candidates: (b, l)."""
-        scores = network(self.features[rows])
+        scores = network(F.dropout(self.features[rows], dropout))
         if self.anchors is None:
             return scores
         hw, side, stride = self.anchors
         return average_anchors(scores.unflatten(2, hw), side, stride).mean(dim=1)
 
-    def loss(self, network: nn.Module, rows: Tensor) -> Tensor:
+    def loss(self, network: nn.Module, rows: Tensor, *, dropout: float = 0.0) -> Tensor:
         """Give the expected loss of some clips, by the scores of a network."""
         members = self.members[rows]
-        worths = (members * self.score(network, rows)[:, None]).sum(dim=2)  # (b, choices)
+        scores = self.score(network, rows, dropout=dropout)[:, None]
+        worths = (members * scores).sum(dim=2)  # (b, choices)
         if isinstance(network, FrameNetwork):
             worths = worths - count_pairs(members, GAPS) @ network.repetition
         return (worths.softmax(dim=1) * self.losses[rows]).sum(dim=1).mean()
@@ -75,15 +78,16 @@ def watch_clips(
     """Keep what a site's scorer sees of clips, no choice tried yet; the plan keeps all there."""
     generator = torch.Generator().manual_seed(seed)
     scoring = taught_scoring(model, site)
-    features, known = [], []
+    features, known = list[Tensor](), list[Tensor]()
     for clips, labels in labelled(batches, model, uses_labels=uses_labels):
-        with probed(model, site) as caught:
+        if not features:
             losses_of(model, clips, labels)  # refuses what cannot teach
-        (grid,) = caught
+        grid = grid_before(model, site, clips)
         if site.kind == "T":
             seen = scoring.frame_features(grid)
         else:
-            frames = torch.randperm(grid.thw[0], generator=generator)[:FRAMES_OF_REGIONS]
+            few = 1 if prod(grid.thw[1:]) > MANY_PATCHES else FRAMES_OF_REGIONS
+            frames = torch.randperm(grid.thw[0], generator=generator)[:few]
             seen = scoring.patch_features(grid)[:, frames]
         features.append(seen.float())
         known.append(labels)
@@ -109,8 +113,9 @@ def try_choices(
 ) -> Tries:
     """Answer the clips that `known` is about with more choices, drawn by (clips, l) scores."""
     generator = torch.Generator().manual_seed(seed)
-    drawn = draw_choices(scores, known.keep, generator)  # (clips, choices, k)
-    marks = torch.zeros_like(scores)[:, None].repeat(1, CHOICES, 1).scatter(2, drawn, 1.0)
+    count = min(CHOICES, -(-MOST // len(scores)))
+    drawn = draw_choices(scores, known.keep, count, generator)  # (clips, choices, k)
+    marks = torch.zeros_like(scores)[:, None].repeat(1, count, 1).scatter(2, drawn, 1.0)
     selectors = taught_selectors(model)
     plan, selector = selectors.plan, cast(Selector, selectors[site.label])
     set_plan(model, SelectionPlan((*plan.sites[:-1], site)))
@@ -132,11 +137,11 @@ def try_choices(
     return replace(known, members=torch.cat([known.members, marks], dim=1), losses=all_losses)
 
 
-def draw_choices(scores: Tensor, keep: int, generator: torch.Generator) -> Tensor:
-    """Draw sets of `keep` candidates, likelier where (b, l) scores are high: (b, choices, keep)."""
-    chances = (scores / TEMPERATURE).softmax(dim=1).cpu().repeat_interleave(CHOICES, dim=0)
+def draw_choices(scores: Tensor, keep: int, count: int, generator: torch.Generator) -> Tensor:
+    """Draw sets of `keep` candidates, likelier where (b, l) scores are high: (b, count, keep)."""
+    chances = (scores / TEMPERATURE).softmax(dim=1).cpu().repeat_interleave(count, dim=0)
     drawn = chances.clamp_min(1e-6).multinomial(keep, generator=generator)
-    return drawn.unflatten(0, (-1, CHOICES)).to(scores.device)
+    return drawn.unflatten(0, (-1, count)).to(scores.device)
 
 
 @contextmanager
@@ -152,20 +157,25 @@ def frozen(model: nn.Module) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-@contextmanager
-def probed(model: nn.Module, site: Site) -> Iterator[list[TokenGrid]]:
-    """Catch the grid before a site's block, behind the selectors that run there already."""
+def grid_before(model: nn.Module, site: Site, clips: Clips) -> TokenGrid:
+    """Give the grid before a site's block, behind the selectors that run there already."""
     selectors = taught_selectors(model)
     grids = follow_grids(selectors.adapter, model, selectors.plan)
     thw = grids[site.block].kept if grids else None
-    caught: list[TokenGrid] = []
 
-    def catch(arguments: Arguments) -> Arguments:
-        caught.append(selectors.adapter.read(arguments, thw))
-        return arguments
+    def stop(arguments: Arguments) -> Arguments:
+        raise _Reached(selectors.adapter.read(arguments, thw))
 
-    with change_arguments(selectors.adapter.blocks(model)[site.block], catch):
-        yield caught
+    with change_arguments(selectors.adapter.blocks(model)[site.block], stop):
+        try:
+            model(clips)
+        except _Reached as reached:
+            return cast(TokenGrid, reached.args[0])
+    raise ValueError(f"the model did not come to block {site.block} of {site}")
+
+
+class _Reached(Exception):
+    """A forward pass has come to the block in question, with this grid, and ends there."""
 
 
 def losses_of(model: nn.Module, clips: Clips, labels: Tensor) -> Tensor:

@@ -126,11 +126,16 @@ class Learner:
             self.average.update(self.model, step)
         return report
 
-    def end_probation(self) -> Iterator[str]:
-        """Choose between taught and even selection; say what was chosen."""
+    def end_probation(self, tell: Callable[[str], object]) -> None:
+        """Teach selectors again, choose between that and even selection; say what was chosen."""
+        if self.probation is None:
+            return
         if self.budgets is not None:
             set_plan(bare_model(self.model), self.budgets.whole)
-        yield from self.probation.end() if self.probation is not None else ()
+        with torch.compiler.set_stance("force_eager"):  # choices that are tried change the code
+            self.probation.end(tell)
+        if self.average is not None:  # of scorers as they were
+            self.average = WeightAverage(self.model, decay=self.average.decay)
 
     def prepare(self, clips: Tensor, targets: Tensor) -> Part:
         """Move a part to the device and blend its clips."""

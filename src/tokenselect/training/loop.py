@@ -136,8 +136,7 @@ class Trainer:
         saved = time.monotonic()
         for parts in grouped(self.loader, self.order.parts):
             if self.learner.probation and self.step == self.learner.probation.steps:
-                for line in self.learner.end_probation():
-                    report.say(line)
+                self.learner.end_probation(report.say)
             try:
                 done = self.learner.learn(parts, self.step)
             except NonFiniteError as error:

@@ -1,19 +1,19 @@
 """Taught choices on probation: the weights learn from them and from even ones by turns.
 
 A dense model is used to whole clips. What it prefers of a clip's parts can turn round once its
-weights have learnt from parts, so held-out clips are asked a second time.
+weights have learnt from parts, so they teach a second time, and held-out clips are asked again.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
 from tokenselect.selectors.taught import TaughtScoring
 from tokenselect.training import choices
-from tokenselect.training.distributed import main_process_says
-from tokenselect.training.teach import EVEN, choose_trust
+from tokenselect.training.teach import EVEN, share_selectors, teach_selectors
 
 SHARE = 0.3  # of a run's steps
 
@@ -23,8 +23,10 @@ class Probation:
     """The first steps of a run, in which taught scorings and even ones take turns."""
 
     model: nn.Module  # with taught selectors
-    held_out: Iterable[choices.Shown]  # the same in every process
+    clips: Iterable[choices.Shown]  # to teach with, the same in every process
+    held_out: Iterable[choices.Shown]  # to choose by, likewise
     steps: int
+    seed: int = 0  # of what is taught at its end
 
     @property
     def scorings(self) -> dict[str, TaughtScoring]:
@@ -45,13 +47,14 @@ class Probation:
             for scoring, trusted in before.items():
                 scoring.trust(*trusted)
 
-    def end(self) -> Iterator[str]:
-        """Let each site keep what it was taught if that is clearly better still; say which do."""
-        self.model.eval()
-        for site, scoring in self.scorings.items():
-            if not scoring.is_even:
-                yield f"{site}: comparing taught selection with even selection on held-out clips"
-                ways = [scoring.trusted, EVEN]
-                choose_trust(self.model, scoring, self.held_out, ways=ways)
-                scoring.trust(*(EVEN if main_process_says(scoring.is_even) else ways[0]))
-                yield f"{site}: {'even' if scoring.is_even else 'taught'} selection from here on"
+    def end(self, tell: Callable[[str], object]) -> None:
+        """Teach each site again; let it keep that if it is clearly better than even selection."""
+        if isinstance(self.model, FSDPModule):  # whose parts are elsewhere
+            tell("a sharded model does not teach its selectors again")
+            return
+        how = {"held_out": self.held_out, "seed": self.seed, "tell": tell}
+        lessons = teach_selectors(self.model, self.clips, again=True, **how)  # type: ignore[arg-type]
+        share_selectors(self.model)
+        for lesson in lessons:
+            kept = "even" if lesson.evenness == 1 else "taught"
+            tell(f"{lesson.site}: {kept} selection from here on")

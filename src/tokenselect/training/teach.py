@@ -17,7 +17,7 @@ from torch.utils.data import Subset
 
 from tokenselect.insertion import insert_selectors, selectors_of, set_plan
 from tokenselect.plan import SelectionPlan, Site
-from tokenselect.selectors.taught import FrameNetwork, TaughtScoring
+from tokenselect.selectors.taught import FrameNetwork
 from tokenselect.training import choices
 from tokenselect.training.data import ClipSet, single_views
 from tokenselect.training.distributed import Processes
@@ -25,10 +25,11 @@ from tokenselect.training.optimizer import set_lr
 
 logger = logging.getLogger(__name__)
 
-MOST_CLIPS = 1000  # of a run, to teach with, and as many to choose by
+MOST_CLIPS = 2000  # of a run, to teach with, and as many to choose by
 EVENNESS, STEADINESS = (0.0, 0.25, 0.5, 0.75), (0.0, 1.0)
 Way = tuple[float, float]  # of a scoring: evenness and steadiness
 EVEN: Way = (1.0, 1.0)  # uniform selection
+DROPOUT = 0.3  # of a scorer's features while it learns
 FASTER = 10.0  # how frames that repeat each other are learnt, beside the scores
 MARGINS = (2.0, 3.0)  # standard errors by which a bolder way must be better: one, or one of many
 
@@ -51,6 +52,7 @@ def teach_selectors(
     plan: SelectionPlan | str | None = None,
     held_out: Iterable[choices.Shown] | None = None,
     uses_labels: bool = True,
+    again: bool = False,
     steps: int = 600,
     lr: float = 2e-3,
     seed: int = 0,
@@ -69,6 +71,8 @@ def teach_selectors(
         held_out: batches on which to choose how far the scorer is trusted; None takes every fifth
             batch of `clips` and learns from the others.
         uses_labels: losses are those of the labels; else of the dense model's own answers.
+        again: the selectors were taught before: those that select uniformly are left out, the
+            others must beat uniform selection as far as they were trusted then.
         steps: of the scorer, 64 clips each; more of them learn the noise of what is shown.
         lr: highest learning rate of the scorer.
         seed: of the scorer's beginning and of the order it sees clips in.
@@ -82,11 +86,14 @@ def teach_selectors(
     lessons = []
     with choices.frozen(model):
         for number, site in enumerate(plan.sites):
+            scoring = choices.taught_scoring(model, site)
+            ways = [scoring.trusted, EVEN] if again else ways_of(site)
+            if again and scoring.is_even:
+                continue
             keep_all = Site(site.kind, site.block, 1.0)  # dense, but with its hooks
             set_plan(model, SelectionPlan((*plan.sites[:number], keep_all)))
             tell(f"{site}: asking the model what its answers depend on")
             found = choices.watch_clips(model, shown, site, uses_labels=uses_labels, seed=seed)
-            scoring = choices.taught_scoring(model, site)
             scores = found.members.sum(dim=1)  # all 0: the first choices are drawn blindly
             for part in (steps // 2, steps):
                 found = choices.try_choices(
@@ -97,8 +104,9 @@ def teach_selectors(
                     fit(scoring.network, found, steps=part, lr=lr, seed=seed)
                 scores = bring_to_unit(scoring.network, found)
             set_plan(model, SelectionPlan(plan.sites[: number + 1]))
-            tell(f"{site}: choosing between the taught scores and even ones")
-            lessons.append(_trust(model, site, held_out, uses_labels=uses_labels))
+            tell(f"{site}: comparing taught selection with even selection on held-out clips")
+            lessons.append(choose_trust(model, site, held_out, ways=ways, uses_labels=uses_labels))
+    set_plan(model, plan)
     model.train(was_training)
     return lessons
 
@@ -117,11 +125,22 @@ def teach_at_start(
             lessons = teach_selectors(model, clips, held_out=held_out, seed=seed, tell=logger.info)
         for lesson in lessons:
             logger.info("%s was taught; %.0f %% uniform", lesson.site, 100 * lesson.evenness)
-    if processes.count > 1:
+    share_selectors(model)
+
+
+def share_selectors(model: nn.Module) -> None:
+    """Give every process the main one's selectors."""
+    if torch.distributed.is_initialized():
         selectors = choices.taught_selectors(model)
         for value in (state := selectors.state_dict()).values():
             torch.distributed.broadcast(value, src=0)
         selectors.load_state_dict(state)  # what follows from the values follows everywhere
+
+
+def ways_of(site: Site) -> list[Way]:
+    """Give the ways to choose from when a site's scorer is new."""
+    steadiness = STEADINESS if site.kind == "S" else STEADINESS[1:]
+    return [*((share, steady) for share in EVENNESS for steady in steadiness), EVEN]
 
 
 class Shuffled:
@@ -141,21 +160,23 @@ class Shuffled:
 def fit(network: nn.Module, shown: choices.Tries, *, steps: int, lr: float, seed: int) -> None:
     """Teach a network what was shown."""
     network.requires_grad_(True)
-    generator = torch.Generator().manual_seed(seed)
-    nn.init.trunc_normal_(network.score.weight, std=0.02, generator=generator)  # type: ignore[union-attr, arg-type]
     spacing = [network.repetition.requires_grad_()] if isinstance(network, FrameNetwork) else []
     groups = [{"params": [*network.parameters()], "factor": 1}]
     groups += [{"params": spacing, "factor": FASTER}]
     optimizer = torch.optim.AdamW(groups, weight_decay=0.05)
     count, device = len(shown.features), shown.features.device
-    for step in range(steps):
-        set_lr(optimizer, lr * 0.5 * (1 + math.cos(math.pi * step / steps)))
-        loss = shown.loss(network, torch.randint(count, (64,), generator=generator).to(device))
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        optimizer.step()
-        for repetition in spacing:
-            repetition.data.clamp_min_(0)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        nn.init.trunc_normal_(network.score.weight, std=0.02)  # type: ignore[union-attr, arg-type]
+        for step in range(steps):
+            set_lr(optimizer, lr * 0.5 * (1 + math.cos(math.pi * step / steps)))
+            rows = torch.randint(count, (64,), device=device)
+            loss = shown.loss(network, rows, dropout=DROPOUT)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            for repetition in spacing:
+                repetition.data.clamp_min_(0)
     for repetition in spacing:  # a buffer again
         repetition.requires_grad_(False)
 
@@ -173,53 +194,35 @@ def bring_to_unit(network: nn.Module, shown: choices.Tries) -> Tensor:
 
 
 @torch.no_grad()
-def _trust(
-    model: nn.Module, site: Site, held_out: Iterable[choices.Shown], *, uses_labels: bool
-) -> Lesson:
-    """Set how far a site's taught scores count, by the losses of held-out clips.
-
-    Without labels the loss is that of what the model answers before the site selects.
-    """
-    plan = choices.taught_selectors(model).plan
-    steadiness = STEADINESS if site.kind == "S" else STEADINESS[1:]
-    ways = [*((share, steady) for share in EVENNESS for steady in steadiness), EVEN]
-
-    def answered() -> Iterator[choices.Shown]:
-        set_plan(model, SelectionPlan(plan.sites[:-1]))
-        for shown in choices.labelled(held_out, model, uses_labels=uses_labels):
-            set_plan(model, plan)
-            yield shown
-            set_plan(model, SelectionPlan(plan.sites[:-1]))
-        set_plan(model, plan)
-
-    scoring = choices.taught_scoring(model, site)
-    means = choose_trust(model, scoring, answered(), ways=ways)
-    return Lesson(str(site), *scoring.trusted, means[scoring.trusted], means[EVEN])
-
-
-@torch.no_grad()
 def choose_trust(
     model: nn.Module,
-    scoring: TaughtScoring,
+    site: Site,
     held_out: Iterable[choices.Shown],
     *,
     ways: Sequence[Way],
-) -> dict[Way, float]:
-    """Set how far a scoring counts: the best of `ways` by held-out clips; give their losses.
+    uses_labels: bool = True,
+) -> Lesson:
+    """Set how far the scores of a plan's last site count: the best of `ways` by held-out clips.
 
-    A way with less of uniform selection, which must be the last, has to be clearly better.
+    A way with less of uniform selection, which must be the last, has to be clearly better. Without
+    labels the loss is that of what the model answers before the site selects.
     """
-    found: list[list[Tensor]] = [[] for _ in ways]
-    for clips, labels in choices.labelled(held_out, model, uses_labels=True):
+    plan, scoring = choices.taught_selectors(model).plan, choices.taught_scoring(model, site)
+    before, found = SelectionPlan(plan.sites[:-1]), [list[Tensor]() for _ in ways]
+    set_plan(model, before)
+    for clips, labels in choices.labelled(held_out, model, uses_labels=uses_labels):
+        set_plan(model, plan)
         for row, way in zip(found, ways, strict=True):
             scoring.trust(*way)
             row.append(choices.losses_of(model, clips, labels))
+        set_plan(model, before)
+    set_plan(model, plan)
     if not found[0]:
         raise ValueError("held_out must hold at least one batch, got none: give more clips")
     losses = torch.stack([torch.cat(row) for row in found])  # (ways, clips)
     best = choose_way(losses, [steady + (share == 1) for share, steady in ways])
     scoring.trust(*ways[best])
-    return dict(zip(ways, losses.mean(dim=1).tolist(), strict=True))
+    return Lesson(str(site), *ways[best], *losses.mean(dim=1)[[best, -1]].tolist())
 
 
 def choose_way(losses: Tensor, caution: Sequence[float]) -> int:
