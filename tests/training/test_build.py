@@ -21,7 +21,6 @@ from tokenselect.training.distributed import Processes
 from tokenselect.training.loop import Trainer
 from tokenselect.training.recipe import Recipe, read_recipe, recipe_from_dict
 from tokenselect.training.step import NonFiniteError
-from tokenselect.training.teach import teach_at_start
 
 ONE = ClipOptions(workers=0, device="cpu")
 DEFAULTS = teach.teach_selectors.__kwdefaults__
@@ -169,10 +168,10 @@ def test_a_dense_model_of_the_task_teaches_the_selectors_once(tmp_path, monkeypa
     taught = []
 
     def watch(model, *clips, **settings):
-        teach_at_start(model, *clips, **settings)
+        teach.teach_selectors(model, *clips, **settings)
         taught.append(model.token_selectors["T0"].scoring.network.score.weight.clone())
 
-    monkeypatch.setattr(build, "teach_at_start", watch)
+    monkeypatch.setattr(build, "teach_selectors", watch)
     monkeypatch.setattr(teach.teach_selectors, "__kwdefaults__", {**DEFAULTS, "steps": 2})
     train(small_recipe(tmp_path, name="dense"))
     start = {"plan": "T0_0.5", "scorer": "taught", "weights": str(tmp_path / "dense")}

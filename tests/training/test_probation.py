@@ -49,7 +49,7 @@ def clips_of(model) -> torch.Tensor:
 
 
 def test_taught_and_even_selection_take_turns(model):
-    probation = Probation(model, [], [], 6)
+    probation = Probation(model, [], [], 20)
     turns = []
     for step in range(8):
         with probation.turn(step):
@@ -62,7 +62,7 @@ def test_an_even_turn_trains_on_what_uniform_selection_keeps(model):
     clips = clips_of(model)
     plain = tiny_mvit(PLAN, method="uniform").train()
     expected = kept(plain, clips)
-    with Probation(model, [], [], 6).turn(3):
+    with Probation(model, [], [], 20).turn(3):
         found = kept(model.train(), clips)
     assert all(torch.equal(found[site], expected[site]) for site in expected)
 
@@ -82,11 +82,29 @@ def test_taught_selection_stays_only_where_it_is_clearly_better(model, monkeypat
         assert scoring.is_even == expected
 
 
+def shown_to(model) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return [(clips_of(model), torch.tensor([0, 1]))]
+
+
 def test_a_probation_ends_with_a_word_for_each_site(model):
-    shown, told = [(clips_of(model), torch.tensor([0, 1]))], []
-    Probation(model.train(), shown, shown, 6).end(told.append)
+    told = []
+    probation = Probation(model.train(), shown_to(model), shown_to(model), 20)
+    assert not probation.look_back(5, told.append) and not told
+    assert probation.look_back(6, told.append)
     ends = [line.split(":")[0] for line in told if line.endswith("from here on")]
     assert ends == ["T0=2", "S1=2x2"]
+
+
+def test_weights_that_learnt_from_parts_teach_what_is_not_even_again(model):
+    taught_scoring(model, taught_selectors(model).plan.sites[1]).trust(*EVEN)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    Probation(model, shown_to(model), shown_to(model), 20).look_back(12, str)
+    changed = {
+        name for name, value in model.state_dict().items() if not torch.equal(value, before[name])
+    }
+    assert changed and all(name.startswith("token_selectors.T0.") for name in changed)
+    assert str(taught_selectors(model).plan) == PLAN
+    assert all(weight.requires_grad for weight in model.parameters())
 
 
 def test_even_selection_is_hard_in_training_and_stays_so_when_loaded(model):

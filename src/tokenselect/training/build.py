@@ -30,11 +30,11 @@ from tokenselect.training.distributed import Processes, bare_model, spread
 from tokenselect.training.learner import ANY, Budgets, Learner, WeightAverage
 from tokenselect.training.loop import Trainer
 from tokenselect.training.optimizer import LrSchedule, SigmaSchedule, build_optimizer
-from tokenselect.training.probation import SHARE, Probation
+from tokenselect.training.probation import Probation
 from tokenselect.training.recipe import Recipe, recipe_from_dict
 from tokenselect.training.sections import DataRecipe, ModelRecipe, ScheduleRecipe, blaming
 from tokenselect.training.step import Precision
-from tokenselect.training.teach import MOST_CLIPS, Shuffled, teach_at_start
+from tokenselect.training.teach import MOST_CLIPS, Shuffled, share_selectors, teach_selectors
 from tokenselect.weights import LoadedWeights, load_weights
 from tokenselect.weights.load import HEAD
 
@@ -184,9 +184,10 @@ def build_trainer(
         Shuffled(x, **own, at_most=MOST_CLIPS, seed=recipe.seed) for x in (clips, val)
     )
     if is_taught:
-        teach_at_start(model, shown, held_out, seed=recipe.seed, processes=processes)
-    probation_steps = round(SHARE * steps * schedule.epochs)
-    probation = Probation(model, shown, held_out, probation_steps, seed=recipe.seed)
+        tell = logger.info if processes.is_main else str
+        teach_selectors(model, shown, held_out=held_out, seed=recipe.seed, tell=tell)
+        share_selectors(model)
+    probation = Probation(model, shown, held_out, steps * schedule.epochs, seed=recipe.seed)
     if changes is not None:
         changes.model(model)
     shares = replace(val, dataset=ProcessShare(val.dataset, **place))

@@ -126,15 +126,15 @@ class Learner:
             self.average.update(self.model, step)
         return report
 
-    def end_probation(self, tell: Callable[[str], object]) -> None:
-        """Teach selectors again, choose between that and even selection; say what was chosen."""
+    def look_back(self, step: int, tell: Callable[[str], object]) -> None:
+        """Choose between taught and even selection, or teach again, if that is due."""
         if self.probation is None:
             return
         if self.budgets is not None:
             set_plan(bare_model(self.model), self.budgets.whole)
         with torch.compiler.set_stance("force_eager"):  # choices that are tried change the code
-            self.probation.end(tell)
-        if self.average is not None:  # of scorers as they were
+            is_changed = self.probation.look_back(step, tell)
+        if is_changed and self.average is not None:  # of selectors as they were
             self.average = WeightAverage(self.model, decay=self.average.decay)
 
     def prepare(self, clips: Tensor, targets: Tensor) -> Part:

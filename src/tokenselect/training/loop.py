@@ -135,8 +135,7 @@ class Trainer:
         recent: deque[float] = deque(maxlen=5)
         saved = time.monotonic()
         for parts in grouped(self.loader, self.order.parts):
-            if self.learner.probation and self.step == self.learner.probation.steps:
-                self.learner.end_probation(report.say)
+            self.learner.look_back(self.step, report.say)
             try:
                 done = self.learner.learn(parts, self.step)
             except NonFiniteError as error:

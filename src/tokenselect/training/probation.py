@@ -1,7 +1,8 @@
-"""Taught choices on probation: the weights learn from them and from even ones by turns.
+"""What becomes of taught selection while the weights learn from it.
 
 A dense model is used to whole clips. What it prefers of a clip's parts can turn round once its
-weights have learnt from parts, so they teach a second time, and held-out clips are asked again.
+weights have learnt from parts. So taught selection is on probation first, beside even selection,
+until held-out clips are asked again; later, when the noise is over, the weights teach once more.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,9 +14,9 @@ from torch.distributed.fsdp import FSDPModule
 
 from tokenselect.selectors.taught import TaughtScoring
 from tokenselect.training import choices
-from tokenselect.training.teach import EVEN, share_selectors, teach_selectors
+from tokenselect.training.teach import EVEN, choose_trust, share_selectors, teach_selectors
 
-SHARE = 0.3  # of a run's steps
+SHARE, AGAIN = 0.3, 0.6  # of a run's steps: the probation, and those before the second lesson
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,13 @@ class Probation:
     model: nn.Module  # with taught selectors
     clips: Iterable[choices.Shown]  # to teach with, the same in every process
     held_out: Iterable[choices.Shown]  # to choose by, likewise
-    steps: int
-    seed: int = 0  # of what is taught at its end
+    total_steps: int  # of the run
+    seed: int = 0  # of what is taught again
+
+    @property
+    def steps(self) -> int:
+        """How long it lasts."""
+        return round(SHARE * self.total_steps)
 
     @property
     def scorings(self) -> dict[str, TaughtScoring]:
@@ -47,14 +53,30 @@ class Probation:
             for scoring, trusted in before.items():
                 scoring.trust(*trusted)
 
-    def end(self, tell: Callable[[str], object]) -> None:
-        """Teach each site again; let it keep that if it is clearly better than even selection."""
-        if isinstance(self.model, FSDPModule):  # whose parts are elsewhere
-            tell("a sharded model does not teach its selectors again")
-            return
-        how = {"held_out": self.held_out, "seed": self.seed, "tell": tell}
-        lessons = teach_selectors(self.model, self.clips, again=True, **how)  # type: ignore[arg-type]
+    def look_back(self, step: int, tell: Callable[[str], object]) -> bool:
+        """Do what is due before a step: end the probation, or teach again; give whether any was.
+
+        A site stays taught if that is clearly better than even selection. A sharded model, whose
+        parts are elsewhere, does not teach again.
+        """
+        is_last = step == round(AGAIN * self.total_steps) != self.steps
+        if step != self.steps and (not is_last or isinstance(self.model, FSDPModule)):
+            return False
+        if is_last:
+            how = {"held_out": self.held_out, "seed": self.seed, "tell": tell}
+            teach_selectors(self.model, self.clips, again=True, **how)  # type: ignore[arg-type]
+        else:
+            self.choose(tell)
         share_selectors(self.model)
-        for lesson in lessons:
-            kept = "even" if lesson.evenness == 1 else "taught"
-            tell(f"{lesson.site}: {kept} selection from here on")
+        for site, scoring in self.scorings.items():
+            tell(f"{site}: {'even' if scoring.is_even else 'taught'} selection from here on")
+        return True
+
+    def choose(self, tell: Callable[[str], object]) -> None:
+        """Let each site keep what it was taught if that is clearly better still."""
+        self.model.eval()
+        for site in choices.taught_selectors(self.model).plan:
+            scoring = choices.taught_scoring(self.model, site)
+            if not scoring.is_even:
+                tell(f"{site}: comparing taught selection with even selection on held-out clips")
+                choose_trust(self.model, site, self.held_out, ways=[scoring.trusted, EVEN])

@@ -6,7 +6,6 @@ each other. Held-out clips say how far to trust it: where it is no better than e
 or the middle of the picture, those are kept; and whether regions may move from frame to frame.
 """
 
-import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,10 +19,7 @@ from tokenselect.plan import SelectionPlan, Site
 from tokenselect.selectors.taught import FrameNetwork
 from tokenselect.training import choices
 from tokenselect.training.data import ClipSet, single_views
-from tokenselect.training.distributed import Processes
 from tokenselect.training.optimizer import set_lr
-
-logger = logging.getLogger(__name__)
 
 MOST_CLIPS = 2000  # of a run, to teach with, and as many to choose by
 EVENNESS, STEADINESS = (0.0, 0.25, 0.5, 0.75), (0.0, 1.0)
@@ -109,23 +105,6 @@ def teach_selectors(
     set_plan(model, plan)
     model.train(was_training)
     return lessons
-
-
-def teach_at_start(
-    model: nn.Module,
-    clips: Iterable[choices.Shown],
-    held_out: Iterable[choices.Shown],
-    *,
-    seed: int,
-    processes: Processes,
-) -> None:
-    """Teach a run's selectors before its first step; all processes end with the same ones."""
-    if processes.is_main:
-        with torch.random.fork_rng():
-            lessons = teach_selectors(model, clips, held_out=held_out, seed=seed, tell=logger.info)
-        for lesson in lessons:
-            logger.info("%s was taught; %.0f %% uniform", lesson.site, 100 * lesson.evenness)
-    share_selectors(model)
 
 
 def share_selectors(model: nn.Module) -> None:
