@@ -12,11 +12,14 @@ from tokenselect.grid import TokenGrid
 from tokenselect.insertion import selectors_of
 from tokenselect.plan import Site
 from tokenselect.selectors.taught import GAPS, FrameNetwork, TaughtScoring
+from tokenselect.training import choices
 from tokenselect.training.choices import (
     CHOICES,
     Tries,
     count_pairs,
     draw_choices,
+    grid_before,
+    taught_scoring,
     try_choices,
     watch_clips,
 )
@@ -159,6 +162,30 @@ def test_choices_lose_what_running_with_them_alone_says():
         kept = torch.stack([clip[choice] for choice in members])
         torch.testing.assert_close(losses, 1 - model(kept).softmax(dim=1)[:, label])
     assert str(selectors_of(model).plan) == "T0_1"
+
+
+def test_of_many_clips_fewer_choices_are_tried_each(monkeypatch):
+    monkeypatch.setattr(choices, "MOST", 9)
+    model = Flash()
+    insert_selectors(model, "T0_1", scorer="taught", adapter=OwnAdapter)
+    clips, labels, _ = flashes(4)
+    batches, site = [(clips, labels)], Site("T", 0, count=2)
+    tries = watch_clips(model, batches, site, uses_labels=True, seed=0)
+    tries = try_choices(model, batches, site, tries, scores=torch.zeros(4, T), seed=0)
+    assert tries.losses.shape == (4, 3)
+
+
+def test_what_a_scorer_sees_is_caught_before_the_site_and_nothing_behind_it_runs():
+    model = Flash()
+    insert_selectors(model, "T0_1", scorer="taught", adapter=OwnAdapter)
+    clips, labels, _ = flashes(2)
+    whole = watch_clips(model, [(clips, labels)], Site("T", 0, count=2), uses_labels=True, seed=0)
+    ran = []
+    model.register_forward_hook(lambda *_: ran.append(1))
+    grid = grid_before(model, Site("T", 0, count=2), clips)
+    assert not ran
+    scoring = taught_scoring(model, Site("T", 0, count=2))
+    torch.testing.assert_close(scoring.frame_features(grid), whole.features)
 
 
 def test_choices_are_drawn_where_scores_are_high():
