@@ -128,13 +128,13 @@ class Learner:
 
     def look_back(self, step: int, tell: Callable[[str], object]) -> None:
         """Choose between taught and even selection, or teach again, if that is due."""
-        if self.probation is None:
+        if self.probation is None or not self.probation.is_due(step):
             return
         if self.budgets is not None:
             set_plan(bare_model(self.model), self.budgets.whole)
         with torch.compiler.set_stance("force_eager"):  # choices that are tried change the code
-            is_changed = self.probation.look_back(step, tell)
-        if is_changed and self.average is not None:  # of selectors as they were
+            self.probation.look_back(step, tell)
+        if self.average is not None:  # of selectors as they were
             self.average = WeightAverage(self.model, decay=self.average.decay)
 
     def prepare(self, clips: Tensor, targets: Tensor) -> Part:

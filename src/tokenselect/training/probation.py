@@ -53,24 +53,26 @@ class Probation:
             for scoring, trusted in before.items():
                 scoring.trust(*trusted)
 
-    def look_back(self, step: int, tell: Callable[[str], object]) -> bool:
-        """Do what is due before a step: end the probation, or teach again; give whether any was.
+    def is_due(self, step: int) -> bool:
+        """Tell whether something is to be done before a step.
 
-        A site stays taught if that is clearly better than even selection. A sharded model, whose
-        parts are elsewhere, does not teach again.
+        A sharded model, whose parts are elsewhere, does not teach again.
         """
-        is_last = step == round(AGAIN * self.total_steps) != self.steps
-        if step != self.steps and (not is_last or isinstance(self.model, FSDPModule)):
-            return False
-        if is_last:
+        is_again = step == round(AGAIN * self.total_steps) and not isinstance(
+            self.model, FSDPModule
+        )
+        return is_again or step == self.steps
+
+    def look_back(self, step: int, tell: Callable[[str], object]) -> None:
+        """End the probation, or teach again; what is clearly better than even selection stays."""
+        if step == self.steps:
+            self.choose(tell)
+        else:
             how = {"held_out": self.held_out, "seed": self.seed, "tell": tell}
             teach_selectors(self.model, self.clips, again=True, **how)  # type: ignore[arg-type]
-        else:
-            self.choose(tell)
         share_selectors(self.model)
         for site, scoring in self.scorings.items():
             tell(f"{site}: {'even' if scoring.is_even else 'taught'} selection from here on")
-        return True
 
     def choose(self, tell: Callable[[str], object]) -> None:
         """Let each site keep what it was taught if that is clearly better still."""
