@@ -22,7 +22,9 @@ DATA = {
         "word, 4 token frames, or *cut*. 700 sentences to train on, 84 to validate, 200 to test. "
         "`python -m benchmarks.grid_clips CORPUS ROOT` cuts mouths and tables (`--faces`: faces), "
         "`python -m benchmarks.grid_dense ROOT` trains the dense models that all lines start "
-        "from, one for each word; the seeds share it.",
+        "from, one for each word; the seeds share it. With the word's own frames alone, [trimmed "
+        "sentences](../benchmarks/results/grid_trimmed.txt), a model has 98.5 % for the adverb, "
+        "94.5 % for the verb, 89.0 % for the colour and 92.5 % for the digit.",
     ),
     "streams": (
         "streams of signs",
