@@ -57,6 +57,7 @@ SUMMARY = [
     ("GRID, digit, 3 of 13 frames", "grid_cut_digit_mvit_words", "T0=3"),
     ("GRID, verb, 3 of 13 frames", "grid_cut_verb_mvit_words", "T0=3"),
     ("GRID, adverb of whole sentences, 3 of 18 frames", "grid_adverb_mvit_words", "T0=3"),
+    ("GRID, colour of whole sentences, 3 of 18 frames", "grid_colour_mvit_words", "T0=3"),
     ("GRID, verb of whole sentences, 3 of 18 frames", "grid_verb_mvit_words", "T0=3"),
     ("GRID faces, adverb, 64 of 400 tokens of a frame", "grid_faces_adverb_mvit_lips", "S0_0.16"),
     (
