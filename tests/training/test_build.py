@@ -168,8 +168,9 @@ def test_a_dense_model_of_the_task_teaches_the_selectors_once(tmp_path, monkeypa
     taught = []
 
     def watch(model, *clips, **settings):
-        teach.teach_selectors(model, *clips, **settings)
+        lessons = teach.teach_selectors(model, *clips, **settings)
         taught.append(model.token_selectors["T0"].scoring.network.score.weight.clone())
+        return lessons
 
     monkeypatch.setattr(build, "teach_selectors", watch)
     monkeypatch.setattr(teach.teach_selectors, "__kwdefaults__", {**DEFAULTS, "steps": 2})

@@ -12,6 +12,7 @@ from tokenselect import record_selections
 from tokenselect.training import choices, teach
 from tokenselect.training.checkpoint import find_newest
 from tokenselect.training.choices import taught_scoring, taught_selectors
+from tokenselect.training.distributed import Processes, spread
 from tokenselect.training.learner import Learner
 from tokenselect.training.probation import Probation
 from tokenselect.training.run import train
@@ -145,3 +146,20 @@ def dying_at(step):
         return learn(self, parts, at)
 
     return learn_or_die
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_processes_look_back_together(model, tmp_path, monkeypatch, strategy):
+    """One process is enough to see that what is sharded is not broadcast."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")  # no machine's name need resolve
+    place = f"file://{tmp_path / 'group'}"
+    torch.distributed.init_process_group("gloo", init_method=place, rank=0, world_size=1)
+    told = []
+    try:
+        spread(model, Processes(), strategy)
+        probation = Probation(model, shown_to(model), shown_to(model), 20)
+        for step in (step for step in range(20) if probation.is_due(step)):
+            probation.look_back(step, told.append)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert told[-1].startswith("S1=2x2: ") and told[-1].endswith("from here on")

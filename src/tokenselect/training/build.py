@@ -185,7 +185,9 @@ def build_trainer(
     )
     if is_taught:
         tell = logger.info if processes.is_main else str
-        teach_selectors(model, shown, held_out=held_out, seed=recipe.seed, tell=tell)
+        how = {"held_out": held_out, "seed": recipe.seed, "tell": tell}
+        for lesson in teach_selectors(model, shown, **how):  # type: ignore[arg-type]
+            tell(f"{lesson.site} was taught; {lesson.evenness:.0%} uniform")
         share_selectors(model)
     probation = Probation(model, shown, held_out, steps * schedule.epochs, seed=recipe.seed)
     if changes is not None:

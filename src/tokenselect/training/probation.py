@@ -58,10 +58,8 @@ class Probation:
 
         A sharded model, whose parts are elsewhere, does not teach again.
         """
-        is_again = step == round(AGAIN * self.total_steps) and not isinstance(
-            self.model, FSDPModule
-        )
-        return is_again or step == self.steps
+        is_again = step == round(AGAIN * self.total_steps)
+        return step == self.steps or (is_again and not isinstance(self.model, FSDPModule))
 
     def look_back(self, step: int, tell: Callable[[str], object]) -> None:
         """End the probation, or teach again; what is clearly better than even selection stays."""

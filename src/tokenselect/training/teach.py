@@ -108,12 +108,13 @@ def teach_selectors(
 
 
 def share_selectors(model: nn.Module) -> None:
-    """Give every process the main one's selectors."""
+    """Give every process the main one's selectors; of sharded ones, how far they are trusted."""
     if torch.distributed.is_initialized():
         selectors = choices.taught_selectors(model)
-        for value in (state := selectors.state_dict()).values():
+        own = {k: v for k, v in selectors.state_dict().items() if not hasattr(v, "to_local")}
+        for value in own.values():
             torch.distributed.broadcast(value, src=0)
-        selectors.load_state_dict(state)  # what follows from the values follows everywhere
+        selectors.load_state_dict(own, strict=False)  # what follows from it follows everywhere
 
 
 def ways_of(site: Site) -> list[Way]:
