@@ -6,9 +6,10 @@
 A dense model starts from one of trimmed words (`recipes/grid_words.yaml`): that of the first four
 words of a sentence, which has not seen the adverb, or for the digit one that went on with the last
 four. For verb, colour and digit it then learns the word in question, trimmed, before it sees
-sentences. One that sees whole faces starts from trimmed words in faces, which start from those of
-mouths alone (`--data grid_faces --faces FACES`). What is finished is not trained again. The runs
-are `runs/grid_words_front`, `runs/grid_faces_words_front`, …, and `runs/DATA_WORD_mvit_dense`.
+sentences. The digit, one of ten, learns longer: twice as long from cut sentences, and from those
+before it sees whole ones. One that sees whole faces starts from trimmed words in faces, which start
+from those of mouths alone (`--data grid_faces --faces FACES`). What is finished is not trained
+again. The runs are `runs/grid_words_front`, …, and `runs/DATA_WORD_mvit_dense`.
 """
 
 import argparse
@@ -20,6 +21,8 @@ from tokenselect.inference.memory import keep_freed_memory
 from tokenselect.training.data import PARTS
 from tokenselect.training.recipe import read_recipe
 from tokenselect.training.run import train
+
+EPOCHS = {("grid_cut", "digit"): 6}  # where those of the recipe are too few
 
 
 def main() -> None:
@@ -42,6 +45,8 @@ def main() -> None:
         for data in steps_to(settings.data, word):
             options = ["--data.table.label", word, "--model.weights", f"{start}/last"]
             name, table = f"{data}_{word}_mvit_dense", LISTS[data].format(word=word)
+            if (data, word) in EPOCHS:
+                options += ["--schedule.epochs", str(EPOCHS[data, word])]
             start = run(f"{data}_mvit_dense", name, root, *options, table=table)
 
 
@@ -49,7 +54,10 @@ def steps_to(data: str, word: str) -> Iterable[str]:
     """Name the data that a dense model learns one after the other; the last is what is wanted."""
     if "faces" in data:
         return dict.fromkeys(["grid_faces", data])
-    return [data] if word == "adverb" else dict.fromkeys(["grid_trimmed", data])
+    if word == "adverb":
+        return [data]
+    easier = ["grid_trimmed", "grid_cut"] if (data, word) == ("grid", "digit") else ["grid_trimmed"]
+    return dict.fromkeys([*easier, data])
 
 
 def train_words(part: str, recipe: str, root: str, *, start: str | None = None) -> str:

@@ -120,3 +120,9 @@ def test_dense_models_start_from_trimmed_words_and_faces_from_mouths(monkeypatch
         ("grid_faces_digit_mvit_dense", "FACES", faces, "trimmed_digit.tsv"),
         ("grid_faces_cut_digit_mvit_dense", "FACES", known, "cut_digit.tsv"),
     ]
+
+
+def test_digits_of_whole_sentences_are_learnt_from_cut_ones_first():
+    assert [*grid_dense.steps_to("grid", "digit")] == ["grid_trimmed", "grid_cut", "grid"]
+    assert [*grid_dense.steps_to("grid", "verb")] == ["grid_trimmed", "grid"]
+    assert [*grid_dense.steps_to("grid", "adverb")] == ["grid"]
