@@ -34,7 +34,7 @@ from tokenselect.training.probation import Probation
 from tokenselect.training.recipe import Recipe, recipe_from_dict
 from tokenselect.training.sections import DataRecipe, ModelRecipe, ScheduleRecipe, blaming
 from tokenselect.training.step import Precision
-from tokenselect.training.teach import MOST_CLIPS, Shuffled, share_selectors, teach_selectors
+from tokenselect.training.teach import MOST_CLIPS, Shuffled
 from tokenselect.weights import LoadedWeights, load_weights
 from tokenselect.weights.load import HEAD
 
@@ -153,10 +153,7 @@ def build_trainer(
 ) -> Trainer:
     """Build a run, ready to resume or, if it `is_new`, to start: its selectors may be taught."""
     data, schedule, device = recipe.data, recipe.schedule, processes.device
-    clips = build_train_set(data, recipe.augmentation, seed=recipe.seed)
-    val = build_test_set(data, "val", class_names=clips.class_names)
-    if changes is not None:
-        clips, val = changes.clips(clips), changes.clips(val)
+    clips, val = build_clips(recipe, changes)
     place = {"rank": processes.rank, "processes": processes.count}
     order = EpochOrder(
         len(clips),
@@ -167,29 +164,17 @@ def build_trainer(
         **place,
     )
     own = {"batch_size": order.part_size, "workers": data.workers}  # of this process
-    class_names = list(clips.class_names)
-    if data.num_classes not in (None, len(class_names)):
-        raise ValueError(
-            f"data.num_classes is {data.num_classes}, and the training videos have "
-            f"{len(class_names)} classes ({shorten(class_names)}): leave it out, or name the other "
-            "classes in data.class_names"
-        )
+    class_names, steps = list(clips.class_names), order.batches_per_epoch
     torch.manual_seed(recipe.seed)  # the same start in every process
     start = recipe.model if is_new else replace(recipe.model, weights=None)
     model, loaded = build_model(start, class_names=class_names, frames=data.frames, size=data.size)
     model.to(device)
-    is_taught = is_new and can_be_taught(recipe.model, loaded)  # a resumed run remembers it
-    steps = order.batches_per_epoch
-    shown, held_out = (
-        Shuffled(x, **own, at_most=MOST_CLIPS, seed=recipe.seed) for x in (clips, val)
-    )
-    if is_taught:
-        tell = logger.info if processes.is_main else str
-        how = {"held_out": held_out, "seed": recipe.seed, "tell": tell}
-        for lesson in teach_selectors(model, shown, **how):  # type: ignore[arg-type]
-            tell(f"{lesson.site} was taught; {lesson.evenness:.0%} uniform")
-        share_selectors(model)
+    few = {**own, "at_most": MOST_CLIPS, "seed": recipe.seed}
+    shown, held_out = Shuffled(clips, **few), Shuffled(val, **few)
     probation = Probation(model, shown, held_out, steps * schedule.epochs, seed=recipe.seed)
+    is_taught = is_new and can_be_taught(recipe.model, loaded)  # a resumed run remembers it
+    if is_taught:
+        probation.teach(logger.info if processes.is_main else str)
     if changes is not None:
         changes.model(model)
     shares = replace(val, dataset=ProcessShare(val.dataset, **place))
@@ -222,6 +207,20 @@ def build_trainer(
         opening=describe_run(recipe, processes, clips, num_val=len(val)),
         testing=f"tokenselect evaluate {recipe.folder} {part_to_test(data)}",
     )
+
+
+def build_clips(recipe: Recipe, changes: RunChanges | None) -> tuple[ClipSet, ClipSet]:
+    """Give the clips to train and to validate on, and check how many classes there are."""
+    data = recipe.data
+    clips = build_train_set(data, recipe.augmentation, seed=recipe.seed)
+    val, names = build_test_set(data, "val", class_names=clips.class_names), clips.class_names
+    if data.num_classes not in (None, len(names)):
+        raise ValueError(
+            f"data.num_classes is {data.num_classes}, and the training videos have {len(names)} "
+            f"classes ({shorten(names)}): leave it out, or name the other classes in "
+            "data.class_names"
+        )
+    return (clips, val) if changes is None else (changes.clips(clips), changes.clips(val))
 
 
 def describe_run(

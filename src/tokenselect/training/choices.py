@@ -6,7 +6,6 @@ further ones where a scorer that learnt from those would look.
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, cast
@@ -142,19 +141,6 @@ def draw_choices(scores: Tensor, keep: int, count: int, generator: torch.Generat
     chances = (scores / TEMPERATURE).softmax(dim=1).cpu().repeat_interleave(count, dim=0)
     drawn = chances.clamp_min(1e-6).multinomial(keep, generator=generator)
     return drawn.unflatten(0, (-1, count)).to(scores.device)
-
-
-@contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
-    """Let no parameter of a model take part in gradients for a while."""
-    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in learning:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in learning:
-            parameter.requires_grad_(True)
 
 
 def grid_before(model: nn.Module, site: Site, clips: Clips) -> TokenGrid:

@@ -61,14 +61,21 @@ class Probation:
         is_again = step == round(AGAIN * self.total_steps)
         return step == self.steps or (is_again and not isinstance(self.model, FSDPModule))
 
+    def teach(self, tell: Callable[[str], object], *, again: bool = False) -> None:
+        """Let the weights teach the selectors; every process gets those of the main one."""
+        lessons = teach_selectors(
+            self.model, self.clips, held_out=self.held_out, again=again, seed=self.seed, tell=tell
+        )
+        for lesson in lessons:
+            tell(f"{lesson.site} was taught; {lesson.evenness:.0%} uniform")
+        share_selectors(self.model)
+
     def look_back(self, step: int, tell: Callable[[str], object]) -> None:
         """End the probation, or teach again; what is clearly better than even selection stays."""
         if step == self.steps:
             self.choose(tell)
         else:
-            how = {"held_out": self.held_out, "seed": self.seed, "tell": tell}
-            teach_selectors(self.model, self.clips, again=True, **how)  # type: ignore[arg-type]
-        share_selectors(self.model)
+            self.teach(tell, again=True)
         for site, scoring in self.scorings.items():
             tell(f"{site}: {'even' if scoring.is_even else 'taught'} selection from here on")
 
@@ -80,3 +87,4 @@ class Probation:
             if not scoring.is_even:
                 tell(f"{site}: comparing taught selection with even selection on held-out clips")
                 choose_trust(self.model, site, self.held_out, ways=[scoring.trusted, EVEN])
+        share_selectors(self.model)

@@ -80,28 +80,25 @@ def teach_selectors(
     was_training = model.training
     model.eval()
     lessons = []
-    with choices.frozen(model):
-        for number, site in enumerate(plan.sites):
-            scoring = choices.taught_scoring(model, site)
-            ways = [scoring.trusted, EVEN] if again else ways_of(site)
-            if again and scoring.is_even:
-                continue
-            keep_all = Site(site.kind, site.block, 1.0)  # dense, but with its hooks
-            set_plan(model, SelectionPlan((*plan.sites[:number], keep_all)))
-            tell(f"{site}: asking the model what its answers depend on")
-            found = choices.watch_clips(model, shown, site, uses_labels=uses_labels, seed=seed)
-            scores = found.members.sum(dim=1)  # all 0: the first choices are drawn blindly
-            for part in (steps // 2, steps):
-                found = choices.try_choices(
-                    model, shown, site, found, scores=scores, seed=seed + part
-                )
-                tell(f"{site}: teaching the scorer with {len(found.features)} examples")
-                with torch.enable_grad():
-                    fit(scoring.network, found, steps=part, lr=lr, seed=seed)
-                scores = bring_to_unit(scoring.network, found)
-            set_plan(model, SelectionPlan(plan.sites[: number + 1]))
-            tell(f"{site}: comparing taught selection with even selection on held-out clips")
-            lessons.append(choose_trust(model, site, held_out, ways=ways, uses_labels=uses_labels))
+    for number, site in enumerate(plan.sites):
+        scoring = choices.taught_scoring(model, site)
+        ways = [scoring.trusted, EVEN] if again else ways_of(site)
+        if again and scoring.is_even:
+            continue
+        keep_all = Site(site.kind, site.block, 1.0)  # dense, but with its hooks
+        set_plan(model, SelectionPlan((*plan.sites[:number], keep_all)))
+        tell(f"{site}: asking the model what its answers depend on")
+        found = choices.watch_clips(model, shown, site, uses_labels=uses_labels, seed=seed)
+        scores = found.members.sum(dim=1)  # all 0: the first choices are drawn blindly
+        for part in (steps // 2, steps):
+            found = choices.try_choices(model, shown, site, found, scores=scores, seed=seed + part)
+            tell(f"{site}: teaching the scorer with {len(found.features)} examples")
+            with torch.enable_grad():
+                fit(scoring.network, found, steps=part, lr=lr, seed=seed)
+            scores = bring_to_unit(scoring.network, found)
+        set_plan(model, SelectionPlan(plan.sites[: number + 1]))
+        tell(f"{site}: comparing taught selection with even selection on held-out clips")
+        lessons.append(choose_trust(model, site, held_out, ways=ways, uses_labels=uses_labels))
     set_plan(model, plan)
     model.train(was_training)
     return lessons
