@@ -33,9 +33,9 @@ def slug(section: str) -> str:
     return re.sub(r"[^\w -]", "", section.partition("\n")[0].lower()).replace(" ", "-")
 
 
-def find_unsupported(statement: str) -> set[str]:
+def find_unsupported(statement: str, folder: Path = DOCS) -> set[str]:
     """Name the figures that stand in no table or file that the statement links."""
-    sources = [read_source(DOCS / path, anchor) for path, anchor in LINK.findall(statement)]
+    sources = [read_source(folder / path, anchor) for path, anchor in LINK.findall(statement)]
     return set(FIGURE.findall(LINK.sub("]", statement))) - set(FIGURE.findall(" ".join(sources)))
 
 
@@ -75,6 +75,11 @@ def test_the_readme_shows_the_rows_that_were_measured(row, table):
     assert shown == [measured[method][0] for method in methods]
     ratio = float(measured["stts-exact"][1]) / float(measured["start"][1])
     assert float(cost) == round(ratio, 2)
+
+
+def test_the_readme_says_of_teaching_what_was_measured():
+    said = next(x for x in read_statements(README.read_text()) if "tokenselect teach" in x)
+    assert FIGURE.findall(said) and not find_unsupported(said, README.parent)
 
 
 def test_a_figure_that_was_not_measured_is_found():
