@@ -9,6 +9,8 @@ from pathlib import Path
 LINES = Path(__file__).parent / "tables"
 RESULTS = Path(__file__).parent / "results" / "tables"
 DOCS = Path(__file__).parents[1] / "docs"
+TRIMMED = (RESULTS.parent / "grid_trimmed.txt").read_text()
+OWN = dict(re.findall(r"\| (\w+) \| \d+ \| ([\d.]+) \|", TRIMMED))  # word → its frames' top-1 %
 
 # One page for each: the data set's name in commands and files, its title, what it holds.
 DATA = {
@@ -23,8 +25,9 @@ DATA = {
         "`python -m benchmarks.grid_clips CORPUS ROOT` cuts mouths and tables (`--faces`: faces), "
         "`python -m benchmarks.grid_dense ROOT` trains the dense models that all lines start "
         "from, one for each word; the seeds share it. With the word's own frames alone, [trimmed "
-        "sentences](../benchmarks/results/grid_trimmed.txt), a model has 98.5 % for the adverb, "
-        "94.5 % for the verb, 89.0 % for the colour and 92.5 % for the digit.",
+        f"sentences](../benchmarks/results/grid_trimmed.txt), a model has {OWN['adverb']} % for "
+        f"the adverb, {OWN['verb']} % for the verb, {OWN['colour']} % for the colour and "
+        f"{OWN['digit']} % for the digit.",
     ),
     "streams": (
         "streams of signs",
@@ -120,25 +123,46 @@ def read_heading(title: str) -> str:
 
 def build_summary() -> str:
     """Put learned selection beside what learns or looks at nothing, a row for each plan."""
-    columns = ("learned", "uniform", "static", "random", "dense", "learned − uniform")
-    lines = ["| data, tokens kept | " + " | ".join(columns) + " |", "|" + " --- |" * 7]
+    columns = ("learned", "uniform", "static", "random", "dense", "learned − uniform", "of the gap")
+    lines = ["| data, tokens kept | " + " | ".join(columns) + " |", "|" + " --- |" * 8]
     return "\n".join([*lines, *(build_row(*row) for row in SUMMARY)])
 
 
 def build_row(label: str, name: str, plan: str) -> str:
     """Pick a plan's figures out of a raw table; the best selection is bold."""
-    title, _, table, *_ = (RESULTS / f"{name}.md").read_text().split("\n\n")
-    header, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
-    cells = {(row[0], row[1]): dict(zip(header, row, strict=True)) for row in rows}
+    title, cells = read_cells(name)
     selected = [cells[plan, method] for method in (LEARNED, "uniform", "static", "random")]
     top1 = [to_mean(row["top-1 %"]) for row in selected]
     best = max(top1, key=float)
     shown = [f"**{value}**" if value == best else value for value in top1]
     dense = to_mean(cells["dense", "start"]["top-1 %"])
     gap = re.sub(r" ± [\d.]+", "", selected[0]["− uniform"])
+    closed = share_of_gap(*top1[:2], best=max(dense, own_frames(name), key=float))
     anchor = re.sub(r"[^\w -]", "", read_heading(title)).replace(" ", "-")
     link = f"results_{name.partition('_')[0]}.md#{anchor}"
-    return "| " + " | ".join([f"{label} ([table]({link}))", *shown, dense, gap]) + " |"
+    return "| " + " | ".join([f"{label} ([table]({link}))", *shown, dense, gap, closed]) + " |"
+
+
+def read_cells(name: str) -> tuple[str, dict[tuple[str, str], dict[str, str]]]:
+    """Read a raw table: its title, and its rows by plan and method."""
+    title, _, table, *_ = (RESULTS / f"{name}.md").read_text().split("\n\n")
+    header, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    return title, {(row[0], row[1]): dict(zip(header, row, strict=True)) for row in rows}
+
+
+def own_frames(name: str) -> str:
+    """Give what a model reaches that sees the word in question alone; nothing is known: 0."""
+    word = next((word for word in OWN if f"_{word}_" in name), "")
+    if "faces" not in name:
+        return OWN.get(word, "0")
+    _, cells = read_cells(f"grid_faces_{word}_mvit_lips")  # sentences that are trimmed to it
+    return to_mean(cells["dense", "start"]["top-1 %"])
+
+
+def share_of_gap(learned: str, uniform: str, *, best: str) -> str:
+    """Say how much of the way from uniform selection to the best there is learning goes."""
+    gain, gap = float(learned) - float(uniform), float(best) - float(uniform)
+    return f"{100 * gain / gap:.0f} %" if gain > 0 and gap > 0 else "–"
 
 
 def to_mean(cell: str) -> str:
