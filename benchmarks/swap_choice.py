@@ -54,7 +54,7 @@ def main() -> None:
 def load_cell(runs: Path, plan: str, weights: str, seed: int) -> nn.Module:
     """Load the newest cell of that kind."""
     method = "stts-exact" if weights == "learned" else weights
-    pattern = f"{plan}.{method}.s{seed}-*"
+    pattern = f"{plan.replace('=', '')}.{method}.s{seed}-*"
     found = sorted(runs.glob(pattern), key=lambda run: run.stat().st_mtime)
     if not found:
         raise FileNotFoundError(f"no {pattern} in {runs}: run the table with this plan first")
