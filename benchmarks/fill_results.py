@@ -81,6 +81,7 @@ SUMMARY = [
     ("Video Swin, gestures5, 3 of 8 frames", "gestures5_swin_temporal", "T0_0.4"),
 ]
 LEARNED = "stts-exact"
+SELECTED = (LEARNED, "uniform", "static", "random")
 MARKS = re.compile(r"(?<=<!-- summary -->\n).*?(?=\n<!-- end -->)", flags=re.DOTALL)
 LEGEND = (
     "[comparing.md](comparing.md#what-the-columns-mean) explains the columns, "
@@ -131,13 +132,15 @@ def build_summary() -> str:
 def build_row(label: str, name: str, plan: str) -> str:
     """Pick a plan's figures out of a raw table; the best selection is bold."""
     title, cells = read_cells(name)
-    selected = [cells[plan, method] for method in (LEARNED, "uniform", "static", "random")]
-    top1 = [to_mean(row["top-1 %"]) for row in selected]
-    best = max(top1, key=float)
-    shown = [f"**{value}**" if value == best else value for value in top1]
+    methods = [method for method in SELECTED if (plan, method) in cells]
+    top1 = {method: to_mean(cells[plan, method]["top-1 %"]) for method in methods}
+    best = max(top1.values(), key=float)
+    shown = [f"**{best}**" if top1.get(x) == best else top1.get(x, "–") for x in SELECTED]
     dense = to_mean(cells["dense", "start"]["top-1 %"])
-    gap = re.sub(r" ± [\d.]+", "", selected[0]["− uniform"])
-    closed = share_of_gap(*top1[:2], best=max(dense, own_frames(name), key=float))
+    gap = re.sub(r" ± [\d.]+", "", cells[plan, LEARNED]["− uniform"])
+    closed = share_of_gap(
+        top1[LEARNED], top1["uniform"], best=max(dense, own_frames(name), key=float)
+    )
     anchor = re.sub(r"[^\w -]", "", read_heading(title)).replace(" ", "-")
     link = f"results_{name.partition('_')[0]}.md#{anchor}"
     return "| " + " | ".join([f"{label} ([table]({link}))", *shown, dense, gap, closed]) + " |"
