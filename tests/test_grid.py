@@ -94,3 +94,10 @@ def test_other_patches_leave_the_class_tokens_of_frames():
 def test_frames_without_room_for_their_class_tokens_are_refused():
     with pytest.raises(ValueError, match="0 prefix tokens and 1 per frame makes 10 tokens, got 8"):
         TokenGrid(torch.zeros(1, 8, 4), (2, 2, 2), num_frame_prefix=1)
+
+
+def test_a_repeated_clip_keeps_its_positions_and_its_place_in_the_batch():
+    positions = torch.tensor([[3, 5, 7, 9], [0, 1, 2, 4]])
+    grid = TokenGrid(torch.randn(2, 4, 8), (1, 2, 2), positions=positions).repeated(3)
+    assert grid.positions[:, 0].tolist() == [3, 3, 3, 0, 0, 0]
+    assert torch.equal(grid.tokens[1], grid.tokens[0]) and grid.class_attention is None

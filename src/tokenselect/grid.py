@@ -130,6 +130,12 @@ class TokenGrid:
             return self
         return replace(self, positions=source.positions.gather(1, patches))
 
+    def repeated(self, times: int) -> TokenGrid:
+        """Give every clip several times, one after the other."""
+        own = ("tokens", "class_attention", "positions", "prompt")
+        known = {name: value for name in own if (value := getattr(self, name)) is not None}
+        return replace(self, **{k: v.repeat_interleave(times, dim=0) for k, v in known.items()})
+
     def placed(self) -> TokenGrid:
         """Number the patches, if they have no positions yet."""
         if self.positions is not None:

@@ -6,11 +6,12 @@ from torch import Tensor, nn
 
 from tests.contracts.models import OWN, THIRD_PARTY, logits_of
 from tests.small_models import tiny_mvit
-from tokenselect import insert_selectors, record_selections, remove_selectors
+from tokenselect import insert_selectors, record_selections, remove_selectors, set_plan
 from tokenselect.adapters.multiscale import OwnAdapter
 from tokenselect.grid import TokenGrid
 from tokenselect.insertion import selectors_of
-from tokenselect.plan import Site
+from tokenselect.measure.headroom import Chosen
+from tokenselect.plan import SelectionPlan, Site
 from tokenselect.selectors.taught import GAPS, FrameNetwork, TaughtScoring
 from tokenselect.training import choices
 from tokenselect.training.choices import (
@@ -19,6 +20,7 @@ from tokenselect.training.choices import (
     count_pairs,
     draw_choices,
     grid_before,
+    losses_of,
     taught_scoring,
     try_choices,
     watch_clips,
@@ -162,6 +164,27 @@ def test_choices_lose_what_running_with_them_alone_says():
         kept = torch.stack([clip[choice] for choice in members])
         torch.testing.assert_close(losses, 1 - model(kept).softmax(dim=1)[:, label])
     assert str(selectors_of(model).plan) == "T0_1"
+
+
+@pytest.mark.parametrize("case", ANSWERING, ids=lambda case: case.name)
+@pytest.mark.parametrize("number", [0, 1], ids=["frames", "regions"])
+@torch.no_grad()
+def test_choices_that_run_side_by_side_lose_what_they_lose_alone(case, number, monkeypatch):
+    monkeypatch.setattr(choices, "CHOICES", 3)
+    torch.manual_seed(0)
+    model, video, labels = case.build().eval(), case.video(), torch.randint(7, (2,))
+    plan = SelectionPlan.parse("T0=3-S1={}x{}".format(*case.region))
+    before, site = plan.sites[:number], plan.sites[number]
+    insert_selectors(model, plan, scorer="taught")
+    set_plan(model, SelectionPlan((*before, Site(site.kind, site.block, 1.0))))
+    tries = watch_clips(model, [(video, labels)], site, uses_labels=True, seed=0)
+    scores = tries.members.sum(dim=1)
+    tries = try_choices(model, [(video, labels)], site, tries, scores=scores, seed=0)
+    set_plan(model, SelectionPlan((*before, site)))
+    for members, losses in zip(tries.members.unbind(1), tries.losses.unbind(1), strict=True):
+        choice = members.topk(tries.keep).indices
+        selectors_of(model)[site.label].scoring = Chosen(choice)
+        torch.testing.assert_close(losses, losses_of(model, video, labels))
 
 
 def test_of_many_clips_fewer_choices_are_tried_each(monkeypatch):

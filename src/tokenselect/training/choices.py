@@ -119,18 +119,19 @@ def try_choices(
     plan, selector = selectors.plan, cast(Selector, selectors[site.label])
     set_plan(model, SelectionPlan((*plan.sites[:-1], site)))
     own, first, found = selector.scoring, 0, list[Tensor]()
+    # what lies before the site runs once for all choices of a clip
+    repeating = selector.register_forward_pre_hook(lambda _, args: (args[0].repeated(count),))
     try:
         for clips, _ in shown:
             clips = moved_to(clips, marks.device)
             rows = slice(first, first + len(clips[0] if isinstance(clips, list) else clips))
-            losses = []
-            for choice in drawn[rows].unbind(dim=1):
-                selector.scoring = Chosen(choice)
-                losses.append(losses_of(model, clips, known.labels[rows]))
-            found.append(torch.stack(losses, dim=1))
+            selector.scoring = Chosen(drawn[rows].flatten(0, 1))
+            labels = known.labels[rows].repeat_interleave(count)
+            found.append(losses_of(model, clips, labels).unflatten(0, (-1, count)))
             first = rows.stop
     finally:
         selector.scoring = own
+        repeating.remove()
     set_plan(model, plan)
     all_losses = torch.cat([known.losses, torch.cat(found)], dim=1)
     return replace(known, members=torch.cat([known.members, marks], dim=1), losses=all_losses)
