@@ -43,7 +43,9 @@ def main() -> None:
     clips = build_test_set(data, "test")
     shows = find_word(clips, data, Path(settings.root), settings.word)
     runs = settings.work / f"{name_data(settings)}_mvit" / "runs"
-    text = f"{name_data(settings)}, {settings.plan}; of all frames {shows.float().mean():.0%}\n"
+    asked = f"{settings.plan} --data {settings.data} --word {settings.word} --root ROOT"
+    text = f"python -m benchmarks.word_frames {asked}\n"
+    text += f"all      {shows.float().mean():4.0%} of the frames show the word\n"
     for name, method in METHODS.items():
         each = torch.stack(
             [
