@@ -41,7 +41,8 @@ def teach(
         labels: learn from the clips' labels; --labels=false uses the model's own answers.
         clips: learn from this many clips, drawn at random; None takes all.
         steps: of each scorer, half as many before its second round of choices.
-        batch_size: clips per forward pass; fewer if there are fewer than five batches.
+        batch_size: clips per forward pass, up to 8 parts of each behind a site; fewer if there are
+            fewer than five batches.
         seed: seed of all random draws.
     """
     model = options.load(checkpoint, plan="dense")

@@ -204,8 +204,7 @@ def labelled(
     for clips, labels in batches:
         moved = moved_to(clips, device)
         if not uses_labels:
-            with torch.no_grad():
-                labels = logits_of(model(moved)).argmax(dim=1)
+            labels = logits_of(model(moved)).argmax(dim=1)
         if labels is None:
             raise ValueError("labels must be given if uses_labels is True, got None")
         yield moved, labels.to(device)
