@@ -61,6 +61,7 @@ SUMMARY = [
     ("GRID, verb, 3 of 13 frames", "grid_cut_verb_mvit_words", "T0=3"),
     ("GRID, adverb, 4 of 13 frames", "grid_cut_adverb_mvit_thirds", "T0_0.33"),
     ("GRID, colour, 4 of 13 frames", "grid_cut_colour_mvit_thirds", "T0_0.33"),
+    ("GRID, digit, 4 of 13 frames", "grid_cut_digit_mvit_thirds", "T0_0.33"),
     ("GRID, verb, 4 of 13 frames", "grid_cut_verb_mvit_thirds", "T0_0.33"),
     ("GRID, adverb of whole sentences, 3 of 18 frames", "grid_adverb_mvit_words", "T0=3"),
     ("GRID, colour of whole sentences, 3 of 18 frames", "grid_colour_mvit_words", "T0=3"),
