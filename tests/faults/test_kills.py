@@ -7,8 +7,8 @@ from tests.faults.conftest import SEED
 
 
 @pytest.fixture(scope="module")
-def commands(bench):
-    made = make_commands(bench.folder / "commands", bench.checkpoint)
+def commands(bench, tmp_path_factory):  # may be made twice where tests are spread over processes
+    made = make_commands(tmp_path_factory.mktemp("commands"), bench.checkpoint)
     return {command.name: command for command in made}
 
 
