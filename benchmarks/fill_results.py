@@ -65,7 +65,9 @@ SUMMARY = [
     ("GRID, verb, 4 of 13 frames", "grid_cut_verb_mvit_thirds", "T0_0.33"),
     ("GRID, adverb of whole sentences, 3 of 18 frames", "grid_adverb_mvit_words", "T0=3"),
     ("GRID, colour of whole sentences, 3 of 18 frames", "grid_colour_mvit_words", "T0=3"),
+    ("GRID, digit of whole sentences, 3 of 18 frames", "grid_digit_mvit_words", "T0=3"),
     ("GRID, verb of whole sentences, 3 of 18 frames", "grid_verb_mvit_words", "T0=3"),
+    ("GRID, verb of whole sentences, 6 of 18 frames", "grid_verb_mvit_thirds", "T0_0.33"),
     ("GRID faces, adverb, 64 of 400 tokens of a frame", "grid_faces_adverb_mvit_lips", "S0_0.16"),
     (
         "GRID faces, adverb, 3 of 13 frames, 64 of 400 tokens of each",
