@@ -87,6 +87,25 @@ def shown_to(model) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(clips_of(model), torch.tensor([0, 1]))]
 
 
+def test_a_lead_that_is_not_clear_is_enough_to_begin_a_probation(model, monkeypatch):
+    noise = torch.randn(50, generator=torch.Generator().manual_seed(0))
+    noise = (noise - noise.mean()) / noise.std() + 2 / 50**0.5  # ahead by two standard errors
+    site = taught_selectors(model).plan.sites[0]
+    scoring = taught_scoring(model, site)
+    monkeypatch.setattr(
+        choices,
+        "losses_of",
+        lambda model, clips, labels: noise[: len(labels)] * scoring.is_even,
+    )
+    held_out = [(clips_of(model), torch.zeros(50).long())]
+    teach.teach_selectors(model, shown_to(model), held_out=held_out, steps=2)
+    assert scoring.is_even
+    few = {**teach.teach_selectors.__kwdefaults__, "steps": 2}
+    monkeypatch.setattr(teach.teach_selectors, "__kwdefaults__", few)
+    Probation(model, shown_to(model), held_out, 20).teach(str)
+    assert not scoring.is_even
+
+
 def test_a_probation_ends_with_a_word_for_each_site(model):
     told = []
     probation = Probation(model.train(), shown_to(model), shown_to(model), 20)
@@ -122,7 +141,7 @@ def test_a_run_killed_on_probation_ends_like_one_that_was_not(tmp_path, monkeypa
     few = {**teach.teach_selectors.__kwdefaults__, "steps": 2}
     monkeypatch.setattr(teach.teach_selectors, "__kwdefaults__", few)
     monkeypatch.setattr(teach, "EVENNESS", (0.0,))
-    monkeypatch.setattr(teach, "choose_way", lambda losses, caution: 0)  # what was taught
+    monkeypatch.setattr(teach, "choose_way", lambda losses, ways, **_: 0)  # what was taught
     long = {"schedule": SMALL["schedule"] | {"epochs": 4}, "checkpoint_steps": 1}
     train(small_recipe(tmp_path, name="dense"))
     start = {"plan": "T0_0.5", "weights": str(tmp_path / "dense")}

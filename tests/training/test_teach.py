@@ -25,7 +25,7 @@ from tokenselect.training.choices import (
     try_choices,
     watch_clips,
 )
-from tokenselect.training.teach import bring_to_unit, choose_way, fit, teach_selectors
+from tokenselect.training.teach import EVEN, bring_to_unit, choose_way, fit, teach_selectors
 
 T, H, W, C = 7, 6, 5, 8
 CLASSES = 3
@@ -258,15 +258,16 @@ def test_what_repeats_its_neighbour_is_learnt_from_losses():
 
 def test_even_frames_are_taken_unless_the_taught_ones_are_clearly_better():
     torch.manual_seed(0)
-    noise, caution = torch.randn(5, 50), [0, 0, 1, 1, 2]
+    noise = torch.randn(5, 50)
+    ways = [(0.0, 0.0), (0.5, 0.0), (0.0, 1.0), (0.5, 1.0), EVEN]
     centred = noise - noise.mean(dim=1, keepdim=True)
-    assert choose_way(centred, caution) == 4
+    assert choose_way(centred, ways) == 4
     two_errors = torch.tensor([0.0, 0.0, 4.0, 4.0, 0.4])[:, None]
-    assert choose_way(two_errors + centred, caution) == 4
+    assert choose_way(two_errors + centred, ways) == 4
     means = torch.tensor([0.5, 0.0, 4.0, 4.0, 4.0])[:, None]
-    assert choose_way(means + 0.1 * noise, caution) == 1
+    assert choose_way(means + 0.1 * noise, ways) == 1
     means = torch.tensor([0.0, 0.0, 4.0, 0.0, 4.0])[:, None]
-    assert choose_way(means + centred, caution) == 3
+    assert choose_way(means + centred, ways) == 3
 
 
 def test_one_bolder_way_needs_less_of_a_lead_than_the_best_of_many():
@@ -275,8 +276,22 @@ def test_one_bolder_way_needs_less_of_a_lead_than_the_best_of_many():
     centred = noise - noise.mean(dim=1, keepdim=True)
     centred[-1] = 0  # a way's lead has an error of its own deviation / √50
     leads = 2.5 / 50**0.5 * centred.std(dim=1, keepdim=True)
-    assert choose_way(centred - leads, [0, 0, 0, 0, 1]) == 4
-    assert choose_way((centred - leads)[-2:], [0, 1]) == 0
+    ways = [*((share, 1.0) for share in (0.0, 0.25, 0.5, 0.75)), EVEN]
+    assert choose_way(centred - leads, ways) == 4
+    assert choose_way((centred - leads)[-2:], ways[-2:]) == 0
+
+
+def test_what_will_be_looked_at_again_needs_one_standard_error_to_leave_even_selection():
+    torch.manual_seed(0)
+    noise = torch.randn(5, 50)
+    centred = noise - noise.mean(dim=1, keepdim=True)
+    centred[-1] = 0
+    error = centred.std(dim=1, keepdim=True) / 50**0.5
+    ways = [(0.0, 0.0), (0.5, 0.0), (0.0, 1.0), (0.5, 1.0), EVEN]
+    assert choose_way(centred - 0.9 * error, ways, on_probation=True) == 4
+    left = choose_way(centred - 1.5 * error, ways, on_probation=True)
+    assert ways[left][1] == 1  # of those that leave it, the cautious ones as before
+    assert choose_way(centred - 1.5 * error, ways) == 4
 
 
 def test_a_steady_region_is_the_same_in_every_frame():

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -114,14 +115,9 @@ class Learner:
             set_plan(bare_model(self.model), self.budgets.at(self.seed, step))
         self.model.train()
         ready = [self.prepare(clips, targets) for clips, targets in parts]
+        take = partial(train_step, precision=self.precision, clip_norm=self.clip_norm)
         with self.probation.turn(step) if self.probation else nullcontext():
-            report = train_step(
-                self.model,
-                ready,
-                self.optimizer,
-                precision=self.precision,
-                clip_norm=self.clip_norm,
-            )
+            report = take(self.model, ready, self.optimizer)
         if self.average is not None:
             self.average.update(self.model, step)
         return report

@@ -8,6 +8,7 @@ until held-out clips are asked again; later, when the noise is over, the weights
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
@@ -63,9 +64,8 @@ class Probation:
 
     def teach(self, tell: Callable[[str], object], *, again: bool = False) -> None:
         """Let the weights teach the selectors; every process gets those of the main one."""
-        lessons = teach_selectors(
-            self.model, self.clips, held_out=self.held_out, again=again, seed=self.seed, tell=tell
-        )
+        teach = partial(teach_selectors, self.model, self.clips, held_out=self.held_out)
+        lessons = teach(again=again, on_probation=not again, seed=self.seed, tell=tell)
         for lesson in lessons:
             tell(f"{lesson.site} was taught; {lesson.evenness:.0%} uniform")
         share_selectors(self.model)

@@ -9,6 +9,7 @@ or the middle of the picture, those are kept; and whether regions may move from 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +50,7 @@ def teach_selectors(
     held_out: Iterable[choices.Shown] | None = None,
     uses_labels: bool = True,
     again: bool = False,
+    on_probation: bool = False,
     steps: int = 600,
     lr: float = 2e-3,
     seed: int = 0,
@@ -69,16 +71,18 @@ def teach_selectors(
         uses_labels: losses are those of the labels; else of the dense model's own answers.
         again: the selectors were taught before: those that select uniformly are left out, the
             others must beat uniform selection as far as they were trusted then.
+        on_probation: held-out clips will be asked once more, by weights that have learnt from both;
+            till then taught selection need not be clearly better than uniform selection.
         steps: of the scorer, 64 clips each; more of them learn the noise of what is shown.
         lr: highest learning rate of the scorer.
         seed: of the scorer's beginning and of the order it sees clips in.
     """
     plan = _prepare(model, plan)
-    shown: Iterable[choices.Shown] = clips
     if held_out is None:
-        shown, held_out = _Part(clips, is_held_out=False), _Part(clips, is_held_out=True)
+        clips, held_out = _Part(clips, is_held_out=False), _Part(clips, is_held_out=True)
     was_training = model.training
     model.eval()
+    choose = partial(choose_trust, uses_labels=uses_labels, on_probation=on_probation)
     lessons = []
     for number, site in enumerate(plan.sites):
         scoring = choices.taught_scoring(model, site)
@@ -88,17 +92,17 @@ def teach_selectors(
         keep_all = Site(site.kind, site.block, 1.0)  # dense, but with its hooks
         set_plan(model, SelectionPlan((*plan.sites[:number], keep_all)))
         tell(f"{site}: asking the model what its answers depend on")
-        found = choices.watch_clips(model, shown, site, uses_labels=uses_labels, seed=seed)
+        found = choices.watch_clips(model, clips, site, uses_labels=uses_labels, seed=seed)
         scores = found.members.sum(dim=1)  # all 0: the first choices are drawn blindly
         for part in (steps // 2, steps):
-            found = choices.try_choices(model, shown, site, found, scores=scores, seed=seed + part)
+            found = choices.try_choices(model, clips, site, found, scores=scores, seed=seed + part)
             tell(f"{site}: teaching the scorer with {len(found.features)} examples")
             with torch.enable_grad():
                 fit(scoring.network, found, steps=part, lr=lr, seed=seed)
             scores = bring_to_unit(scoring.network, found)
         set_plan(model, SelectionPlan(plan.sites[: number + 1]))
         tell(f"{site}: comparing taught selection with even selection on held-out clips")
-        lessons.append(choose_trust(model, site, held_out, ways=ways, uses_labels=uses_labels))
+        lessons.append(choose(model, site, held_out, ways=ways))
     set_plan(model, plan)
     model.train(was_training)
     return lessons
@@ -178,6 +182,7 @@ def choose_trust(
     *,
     ways: Sequence[Way],
     uses_labels: bool = True,
+    on_probation: bool = False,
 ) -> Lesson:
     """Set how far the scores of a plan's last site count: the best of `ways` by held-out clips.
 
@@ -197,31 +202,30 @@ def choose_trust(
     if not found[0]:
         raise ValueError("held_out must hold at least one batch, got none: give more clips")
     losses = torch.stack([torch.cat(row) for row in found])  # (ways, clips)
-    best = choose_way(losses, [steady + (share == 1) for share, steady in ways])
+    best = choose_way(losses, ways, on_probation=on_probation)
     scoring.trust(*ways[best])
     return Lesson(str(site), *ways[best], *losses.mean(dim=1)[[best, -1]].tolist())
 
 
-def choose_way(losses: Tensor, caution: Sequence[float]) -> int:
+def choose_way(losses: Tensor, ways: Sequence[Way], *, on_probation: bool = False) -> int:
     """Take the best of the most cautious ways that the best one does not clearly beat."""
-    means = losses.mean(dim=1)  # of (ways, clips)
+    means, margin = losses.mean(dim=1), MARGINS[len(ways) > 2]  # of (ways, clips)
     behind = losses - losses[means.argmin()]  # clip by clip
-    error = MARGINS[len(losses) > 2] * behind.std(dim=1) / math.sqrt(max(losses.shape[1], 1))
+    error = margin * behind.std(dim=1) / math.sqrt(max(losses.shape[1], 1))
+    error[-1] /= margin if on_probation else 1  # one error will do to leave even selection
     close = (behind.mean(dim=1) <= error.nan_to_num(0.0)).nonzero().flatten().tolist()
-    return max(close, key=lambda way: (caution[way], -float(means[way])))
+    return max(close, key=lambda way: (ways[way] == EVEN, ways[way][1], -float(means[way])))
 
 
+@dataclass(frozen=True)
 class _Part:
     """Every fifth batch, or all others."""
 
-    def __init__(self, batches: Iterable[choices.Shown], *, is_held_out: bool) -> None:
-        self.batches = batches
-        self.is_held_out = is_held_out
+    batches: Iterable[choices.Shown]
+    is_held_out: bool
 
     def __iter__(self) -> Iterator[choices.Shown]:
-        for number, batch in enumerate(self.batches):
-            if (number % 5 == 4) == self.is_held_out:
-                yield batch
+        return (x for i, x in enumerate(self.batches) if (i % 5 == 4) == self.is_held_out)
 
 
 def _prepare(model: nn.Module, plan: SelectionPlan | str | None) -> SelectionPlan:
