@@ -68,6 +68,7 @@ SUMMARY = [
     ("GRID, digit of whole sentences, 3 of 18 frames", "grid_digit_mvit_words", "T0=3"),
     ("GRID, verb of whole sentences, 3 of 18 frames", "grid_verb_mvit_words", "T0=3"),
     ("GRID, adverb of whole sentences, 6 of 18 frames", "grid_adverb_mvit_thirds", "T0_0.33"),
+    ("GRID, colour of whole sentences, 6 of 18 frames", "grid_colour_mvit_thirds", "T0_0.33"),
     ("GRID, digit of whole sentences, 6 of 18 frames", "grid_digit_mvit_thirds", "T0_0.33"),
     ("GRID, verb of whole sentences, 6 of 18 frames", "grid_verb_mvit_thirds", "T0_0.33"),
     ("GRID faces, adverb, 64 of 400 tokens of a frame", "grid_faces_adverb_mvit_lips", "S0_0.16"),
