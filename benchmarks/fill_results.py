@@ -73,6 +73,7 @@ SUMMARY = [
     ("GRID, verb of whole sentences, 6 of 18 frames", "grid_verb_mvit_thirds", "T0_0.33"),
     ("GRID faces, adverb, 64 of 400 tokens of a frame", "grid_faces_adverb_mvit_lips", "S0_0.16"),
     ("GRID faces, colour, 64 of 400 tokens of a frame", "grid_faces_colour_mvit_lips", "S0_0.16"),
+    ("GRID faces, digit, 64 of 400 tokens of a frame", "grid_faces_digit_mvit_lips", "S0_0.16"),
     ("GRID faces, verb, 64 of 400 tokens of a frame", "grid_faces_verb_mvit_lips", "S0_0.16"),
     (
         "GRID faces, adverb, 3 of 13 frames, 64 of 400 tokens of each",
