@@ -147,6 +147,17 @@ def test_keys_alone_are_enough(page):
     assert page.input_value("#region-block") == "5"
 
 
+def test_choosing_again_before_the_server_answered_needs_no_second_place(app, page):
+    go = threading.Event()
+    app.state.service.queue.add(lambda tell: {"gone": go.wait(60)}, steps=1)  # one more may wait
+    choose = "document.querySelectorAll('[name=sample]')[{}].click()"
+    page.evaluate(f"{choose.format(0)}; setTimeout(() => {choose.format(1)}, 0)")  # first is sent
+    expect(page.locator("#status")).to_have_text("waiting", timeout=WAIT)
+    assert page.inner_text("#wrong") == ""
+    go.set()
+    wait_for_result(page, "T0_0.6-S4_0.5")
+
+
 def test_it_fits_a_narrow_screen_and_follows_a_dark_system(browser, address):
     page = browser.new_page(viewport={"width": 360, "height": 700}, color_scheme="dark")
     page.goto(address)

@@ -1,6 +1,7 @@
 """The queue: one at a time, a limit, cancelling, and uploads that outlive nobody."""
 
 import threading
+from queue import SimpleQueue
 
 import pytest
 
@@ -61,6 +62,15 @@ def test_the_line_has_an_end_and_cancelling_makes_room(queue):
     held.go.set()
     wait_until_ended(queue)
     assert (running.state, running.result) == ("cancelled", None)
+
+
+def test_one_that_is_about_to_run_does_not_wait(queue, monkeypatch):
+    monkeypatch.setattr(queue, "_line", SimpleQueue())  # which nobody works off
+    held = queue.add(Held(), steps=2), queue.add(Held(), steps=2)
+    assert [one.state for one in held] == ["waiting", "waiting"]
+    with pytest.raises(QueueFull, match=r"the queue is full \(1 waiting\)"):
+        queue.add(Held(), steps=2)
+    monkeypatch.undo()
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class JobQueue:
         """Put a job at the end of the line."""
         job = Job(work, steps)
         with self._lock:
-            waiting = sum(one.state == "waiting" for one in self._jobs.values())
+            waiting = sum(one.state not in ENDED for one in self._jobs.values()) - 1  # one runs
             if waiting >= self.max_waiting:
                 raise QueueFull(f"the queue is full ({waiting} waiting): try again, or cancel one")
             ended = [one.id for one in self._jobs.values() if one.state in ENDED]

@@ -3,7 +3,7 @@
 
 const LONG = 15, PART = 10; // a video longer than so many seconds is looked at in parts of so many
 const MOST_TRIED = 12; // plans that stay on the page beside the new one
-const now = { model: null, video: null, file: null, job: null, runs: 0, tried: new Map(), of: "", drawn: null };
+const now = { model: null, video: null, file: null, job: null, gone: null, runs: 0, tried: new Map(), of: "", drawn: null };
 
 /* ---- the server ---- */
 async function ask(address, options = {}) {
@@ -94,11 +94,13 @@ function labelPart() {
 }
 
 /* ---- jobs ---- */
+/* Wait until no job of this page is in the queue, nor one that is still being asked for. */
 function stop() {
-  const gone = now.job && forget(`/api/jobs/${now.job}`);
+  const gone = now.job?.then((job) => forget(`/api/jobs/${job.job}`), () => null);
+  now.gone = Promise.all([now.gone, gone]).then(() => null);
   now.job = null;
   busy(false);
-  return gone;
+  return now.gone;
 }
 const asked = () => ({
   video: now.video.video, model: now.model.key, plan: at("text").value, method: at("method").value || null,
@@ -113,16 +115,14 @@ async function run() {
   const wanted = asked();
   busy(true);
   try {
-    let job = await post("/api/jobs", wanted);
-    while (mine === now.runs) {
-      now.job = job.job;
-      if (!["waiting", "running"].includes(job.state)) break;
+    now.job = post("/api/jobs", wanted);
+    let job = await now.job;
+    while (mine === now.runs && ["waiting", "running"].includes(job.state)) {
       say(job.doing, job.progress);
       await pause(100);
       job = await ask(`/api/jobs/${job.job}`);
     }
-    if (mine !== now.runs) return forget(`/api/jobs/${job.job}`);
-    finish(job, wanted);
+    if (mine === now.runs) finish(job, wanted);
   } catch (error) {
     if (mine !== now.runs) return;
     busy(false);
