@@ -6,10 +6,10 @@
 A dense model starts from one of trimmed words (`recipes/grid_words.yaml`): that of the first four
 words of a sentence, which has not seen the adverb, or for the digit one that went on with the last
 four. For verb, colour and digit it then learns the word in question, trimmed, before it sees
-sentences. The digit, one of ten, learns longer: twice as long from cut sentences, and from those
-before it sees whole ones. One that sees whole faces starts from trimmed words in faces, which start
-from those of mouths alone (`--data grid_faces --faces FACES`). What is finished is not trained
-again. The runs are `runs/grid_words_front`, …, and `runs/DATA_WORD_mvit_dense`.
+sentences. Colour and digit of whole sentences are learnt from cut ones first, and the digit, one of
+ten, learns twice as long from those. One that sees whole faces starts from trimmed words in faces,
+which start from those of mouths alone (`--data grid_faces --faces FACES`). What is finished is not
+trained again. The runs are `runs/grid_words_front`, …, and `runs/DATA_WORD_mvit_dense`.
 """
 
 import argparse
@@ -56,7 +56,8 @@ def steps_to(data: str, word: str) -> Iterable[str]:
         return dict.fromkeys(["grid_faces", data])
     if word == "adverb":
         return [data]
-    easier = ["grid_trimmed", "grid_cut"] if (data, word) == ("grid", "digit") else ["grid_trimmed"]
+    is_hard = data == "grid" and word in ("colour", "digit")
+    easier = ["grid_trimmed", "grid_cut"] if is_hard else ["grid_trimmed"]
     return dict.fromkeys([*easier, data])
 
 

@@ -122,7 +122,8 @@ def test_dense_models_start_from_trimmed_words_and_faces_from_mouths(monkeypatch
     ]
 
 
-def test_digits_of_whole_sentences_are_learnt_from_cut_ones_first():
-    assert [*grid_dense.steps_to("grid", "digit")] == ["grid_trimmed", "grid_cut", "grid"]
+def test_colours_and_digits_of_whole_sentences_are_learnt_from_cut_ones_first():
+    for word in ("colour", "digit"):
+        assert [*grid_dense.steps_to("grid", word)] == ["grid_trimmed", "grid_cut", "grid"]
     assert [*grid_dense.steps_to("grid", "verb")] == ["grid_trimmed", "grid"]
     assert [*grid_dense.steps_to("grid", "adverb")] == ["grid"]
