@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import grid_clips, grid_dense, tables
+from benchmarks import grid_clips, grid_dense, lips_regions, tables
+from benchmarks.grid_clips import draw_face
 from tokenselect.data import write_video
 from tokenselect.training.data import build_test_set, build_train_set
 from tokenselect.training.recipe import read_recipe
@@ -97,6 +98,22 @@ def test_a_face_holds_the_lips_wherever_it_is_cut():
         assert 0 <= row <= top and top + height <= row + side <= grid_clips.HEIGHT
         assert 0 <= column <= left and left + width <= column + side <= grid_clips.WIDTH
     assert len({box[0] for box in boxes}) > 25 and len({box[1] for box in boxes}) > 25
+
+
+def test_the_lips_are_where_the_face_was_cut():
+    (row, column, *_), (top, left, *_) = draw_face(random.Random("clips/a.mp4")), grid_clips.LIPS
+    (box,) = lips_regions.find_lips(["a.mp4"])  # (2 corners, 2), in tokens
+    pixels = box * grid_clips.FACE / lips_regions.GRID
+    assert pixels[0].tolist() == pytest.approx([top - row, left - column])
+    assert (pixels[1] - pixels[0]).tolist() == pytest.approx(grid_clips.LIPS[2:])
+
+
+@pytest.mark.parametrize(
+    ("corner", "share"), [((2, 2), 1.0), ((6, 2), 0.5), ((6, 6), 0.25), ((12, 12), 0.0)]
+)
+def test_a_region_shows_a_share_of_the_lips(corner, share):
+    box = torch.tensor([[4.0, 4.0], [8.0, 8.0]])
+    assert lips_regions.cover(torch.tensor(corner), box).item() == share
 
 
 def test_dense_models_start_from_trimmed_words_and_faces_from_mouths(monkeypatch):
