@@ -29,6 +29,7 @@ from tokenselect.training.data import ClipSet, build_test_set, single_views
 
 RESULTS = Path(__file__).parent / "results" / "lips_regions.txt"
 PLAN, SIDE, GRID = "S0_0.16", 8, 20  # tokens of a region and of a frame, down and across
+BATCH = 20
 
 
 def main() -> None:
@@ -81,11 +82,11 @@ def look(model: nn.Module, clips: ClipSet, lips: Tensor, wanted: Tensor | None) 
 
     `wanted`, (clips, 2), moves every clip's region as near to that middle as an anchor is.
     """
-    shown, right, seen = [], [], 0
-    for batch, labels in single_views(clips.batches(20)):
-        box = lips[seen : (seen := seen + len(labels))]
+    shown, right = [], []
+    batches = zip(single_views(clips.batches(BATCH)), lips.split(BATCH), strict=True)
+    for number, ((batch, labels), box) in enumerate(batches):
         if wanted is not None:
-            hold(model, wanted[seen - len(labels) : seen])
+            hold(model, wanted.split(BATCH)[number])
         with record_selections(model) as selections:
             right.append(model(batch).argmax(dim=1) == labels)
         corners = selections["S0"].corners
