@@ -53,33 +53,28 @@ DATA = {
         "validation part.",
     ),
 }
-# The summary's rows: what is kept of what, the raw table, its plan.
-SUMMARY = [
-    ("GRID, adverb, 3 of 13 frames", "grid_cut_adverb_mvit_words", "T0=3"),
-    ("GRID, colour, 3 of 13 frames", "grid_cut_colour_mvit_words", "T0=3"),
-    ("GRID, digit, 3 of 13 frames", "grid_cut_digit_mvit_words", "T0=3"),
-    ("GRID, verb, 3 of 13 frames", "grid_cut_verb_mvit_words", "T0=3"),
-    ("GRID, adverb, 4 of 13 frames", "grid_cut_adverb_mvit_thirds", "T0_0.33"),
-    ("GRID, colour, 4 of 13 frames", "grid_cut_colour_mvit_thirds", "T0_0.33"),
-    ("GRID, digit, 4 of 13 frames", "grid_cut_digit_mvit_thirds", "T0_0.33"),
-    ("GRID, verb, 4 of 13 frames", "grid_cut_verb_mvit_thirds", "T0_0.33"),
-    ("GRID, adverb of whole sentences, 3 of 18 frames", "grid_adverb_mvit_words", "T0=3"),
-    ("GRID, colour of whole sentences, 3 of 18 frames", "grid_colour_mvit_words", "T0=3"),
-    ("GRID, digit of whole sentences, 3 of 18 frames", "grid_digit_mvit_words", "T0=3"),
-    ("GRID, verb of whole sentences, 3 of 18 frames", "grid_verb_mvit_words", "T0=3"),
-    ("GRID, adverb of whole sentences, 6 of 18 frames", "grid_adverb_mvit_thirds", "T0_0.33"),
-    ("GRID, colour of whole sentences, 6 of 18 frames", "grid_colour_mvit_thirds", "T0_0.33"),
-    ("GRID, digit of whole sentences, 6 of 18 frames", "grid_digit_mvit_thirds", "T0_0.33"),
-    ("GRID, verb of whole sentences, 6 of 18 frames", "grid_verb_mvit_thirds", "T0_0.33"),
-    ("GRID faces, adverb, 64 of 400 tokens of a frame", "grid_faces_adverb_mvit_lips", "S0_0.16"),
-    ("GRID faces, colour, 64 of 400 tokens of a frame", "grid_faces_colour_mvit_lips", "S0_0.16"),
-    ("GRID faces, digit, 64 of 400 tokens of a frame", "grid_faces_digit_mvit_lips", "S0_0.16"),
-    ("GRID faces, verb, 64 of 400 tokens of a frame", "grid_faces_verb_mvit_lips", "S0_0.16"),
+# GRID's rows of the summary: what is kept, the raw table, its plan, the words that were measured.
+GRID = [
+    ("GRID, {}, 3 of 13 frames", "grid_cut_{}_mvit_words", "T0=3", sorted(OWN)),
+    ("GRID, {}, 4 of 13 frames", "grid_cut_{}_mvit_thirds", "T0_0.33", sorted(OWN)),
+    ("GRID, {} of whole sentences, 3 of 18 frames", "grid_{}_mvit_words", "T0=3", sorted(OWN)),
+    ("GRID, {} of whole sentences, 6 of 18 frames", "grid_{}_mvit_thirds", "T0_0.33", sorted(OWN)),
     (
-        "GRID faces, adverb, 3 of 13 frames, 64 of 400 tokens of each",
-        "grid_faces_cut_adverb_mvit_lips_words",
-        "T0=3-S0_0.16",
+        "GRID faces, {}, 64 of 400 tokens of a frame",
+        "grid_faces_{}_mvit_lips",
+        "S0_0.16",
+        sorted(OWN),
     ),
+    (
+        "GRID faces, {}, 3 of 13 frames, 64 of 400 tokens of each",
+        "grid_faces_cut_{}_mvit_lips_words",
+        "T0=3-S0_0.16",
+        ("adverb", "verb"),
+    ),
+]
+# All of them: what is kept of what, the raw table, its plan.
+SUMMARY = [
+    *((text.format(w), name.format(w), plan) for text, name, plan, words in GRID for w in words),
     ("streams of signs, 3 of 18 frames", "streams_mvit_words", "T0=3"),
     ("synthetic, 2 of 8 frames", "synthetic_mvit_today", "T0_0.25"),
     ("synthetic, half the frames, half of each", "synthetic_mvit_today", "T0_0.5-S4_0.5"),
