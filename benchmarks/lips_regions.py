@@ -17,9 +17,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from benchmarks.grid_clips import ASKED, FACE, LIPS, draw_face
+from benchmarks.grid_clips import FACE, LIPS, draw_face
 from benchmarks.swap_choice import load_cell
 from benchmarks.tables import choose_recipe, name_data
+from benchmarks.word_frames import read_options, report
 from tokenselect import record_selections
 from tokenselect.insertion import selectors_of
 from tokenselect.measure.headroom import Chosen
@@ -35,13 +36,8 @@ BATCH = 20
 def main() -> None:
     """Look at the test clips with every method and seed; print a row for each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--word", default="adverb", choices=ASKED)
-    parser.add_argument("--root", required=True, help="folder that grid_clips --faces wrote")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--work", type=Path, default=Path("runs/tables"))
-    parser.add_argument("--write", action="store_true")
-    settings = parser.parse_args()
-    settings.model, settings.data = "mvit", "grid_faces"
+    parser.set_defaults(data="grid_faces")
+    settings = read_options(parser)
     clips = build_test_set(choose_recipe(settings).data, "test")
     lips = find_lips([Path(sample.path).name for sample in clips.dataset.samples])  # type: ignore[attr-defined]
     middle = torch.tensor([GRID, GRID]).expand(len(lips), 2) / 2
@@ -59,10 +55,7 @@ def main() -> None:
         each = torch.stack([look(cell.eval(), clips, lips, wanted) for cell in cells])
         shown, right = each.mean(dim=0).tolist()
         text += f"{name:22} {shown:4.0%} of the lips, top-1 {100 * right:.1f} %\n"
-    print(text)
-    if settings.write:
-        with RESULTS.open("a") as file:
-            file.write(text + "\n")
+    report(text, RESULTS if settings.write else None)
 
 
 def find_lips(names: list[str]) -> Tensor:
@@ -82,6 +75,7 @@ def look(model: nn.Module, clips: ClipSet, lips: Tensor, wanted: Tensor | None) 
 
     `wanted`, (clips, 2), moves every clip's region as near to that middle as an anchor is.
     """
+    torch.manual_seed(0)  # of random regions
     shown, right = [], []
     batches = zip(single_views(clips.batches(BATCH)), lips.split(BATCH), strict=True)
     for number, ((batch, labels), box) in enumerate(batches):

@@ -32,13 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("plan", help="with a site T0")
     parser.add_argument("--data", default="grid_cut", choices=["grid", "grid_cut"])
-    parser.add_argument("--word", default="adverb", choices=ASKED)
-    parser.add_argument("--root", required=True, help="folder that grid_clips wrote")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--work", type=Path, default=Path("runs/tables"))
-    parser.add_argument("--write", action="store_true")
-    settings = parser.parse_args()
-    settings.model = "mvit"
+    settings = read_options(parser)
     data = choose_recipe(settings).data
     clips = build_test_set(data, "test")
     shows = find_word(clips, data, Path(settings.root), settings.word)
@@ -55,9 +49,25 @@ def main() -> None:
         )
         frames, words = each.mean(dim=0).tolist()
         text += f"{name:8} {frames:4.0%} of the kept frames, {words:4.0%} of the words\n"
+    report(text, RESULTS if settings.write else None)
+
+
+def read_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Add and read what tells the cells of a GRID table of MViT, and where they are."""
+    parser.add_argument("--word", default="adverb", choices=ASKED)
+    parser.add_argument("--root", required=True, help="folder that grid_clips wrote")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--work", type=Path, default=Path("runs/tables"))
+    parser.add_argument("--write", action="store_true")
+    parser.set_defaults(model="mvit")
+    return parser.parse_args()
+
+
+def report(text: str, path: Path | None) -> None:
+    """Print what was found, and add it to a file."""
     print(text)
-    if settings.write:
-        with RESULTS.open("a") as file:
+    if path is not None:
+        with path.open("a") as file:
             file.write(text + "\n")
 
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from benchmarks import grid_clips, grid_dense, lips_regions, tables
-from benchmarks.grid_clips import draw_face
 from tokenselect.data import write_video
 from tokenselect.training.data import build_test_set, build_train_set
 from tokenselect.training.recipe import read_recipe
@@ -101,11 +100,12 @@ def test_a_face_holds_the_lips_wherever_it_is_cut():
 
 
 def test_the_lips_are_where_the_face_was_cut():
-    (row, column, *_), (top, left, *_) = draw_face(random.Random("clips/a.mp4")), grid_clips.LIPS
+    row, column, *_ = grid_clips.draw_face(random.Random("clips/a.mp4"))
+    top, left, height, width = grid_clips.LIPS
     (box,) = lips_regions.find_lips(["a.mp4"])  # (2 corners, 2), in tokens
     pixels = box * grid_clips.FACE / lips_regions.GRID
     assert pixels[0].tolist() == pytest.approx([top - row, left - column])
-    assert (pixels[1] - pixels[0]).tolist() == pytest.approx(grid_clips.LIPS[2:])
+    assert (pixels[1] - pixels[0]).tolist() == pytest.approx([height, width])
 
 
 @pytest.mark.parametrize(
