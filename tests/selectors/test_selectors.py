@@ -10,7 +10,13 @@ from tokenselect.ops.topk_hard import hard_topk
 from tokenselect.plan import Site
 from tokenselect.selectors import build_selector
 from tokenselect.selectors.scoring import LearnedScoring, central_patches
-from tokenselect.selectors.taught import TaughtScoring, average_places, share_side, space_out
+from tokenselect.selectors.taught import (
+    PatchNetwork,
+    TaughtScoring,
+    average_places,
+    share_side,
+    space_out,
+)
 
 T, H, W, C = 5, 7, 6, 8
 
@@ -261,6 +267,17 @@ def test_uniform_frames_are_evenly_spaced(keep, frames):
     selector = build_selector(Site("T", 0, count=keep), channels=C, method="uniform")
     grid = make_grid(torch.randn(2, T, H, W, C))
     assert torch.equal(selector(grid).patches, grid.patches[:, list(frames)])
+
+
+@torch.no_grad()
+def test_a_patch_is_scored_by_those_around_it_and_by_its_frame_alone():
+    torch.manual_seed(0)
+    network, features = PatchNetwork(8), torch.randn(1, 2, 20, 20, 8)
+    moved = features.clone()  # two patches change places: the frame's average stays
+    moved[0, 0, 3, 3], moved[0, 0, 16, 16] = features[0, 0, 16, 16], features[0, 0, 3, 3]
+    change = (network(moved) - network(features)).abs()  # (1, 2, 20, 20)
+    assert change[0, 0, 5, 5] > 1e-5 and change[0, 0, 14, 14] > 1e-5
+    assert change[0, 0, 10, 10] < 1e-6 and change[0, 1].max() < 1e-6
 
 
 @pytest.mark.parametrize("free", [4, 7, 14, 15, 22])

@@ -16,7 +16,7 @@ from tokenselect.ops.noise import without_autocast
 from tokenselect.selectors.scoring import Scoring, central_patches, even_frames, score_precisely
 
 SPREAD = 0.25  # deviation of the scores: that of scores stretched to [0, 1], so σ keeps its unit
-KERNEL = 5  # frames that a convolution sees
+KERNEL = 5  # frames, or patches to a side, that a convolution sees
 GAPS = 8  # frames apart, up to which a kept frame may repeat another
 PLACES = 3  # places of a frame are described in as many rows and columns
 FEATURES = 4 + 2 * PLACES**2  # of each channel, that describe a frame
@@ -48,7 +48,7 @@ class FrameNetwork(nn.Module):
 
 
 class PatchNetwork(nn.Module):
-    """Scores a frame's patches from their features and the frame's average."""
+    """Scores a frame's patches from their features, those around them and the frame's average."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -56,13 +56,20 @@ class PatchNetwork(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.embed = nn.Linear(width, hidden)
         self.mix = nn.Linear(2 * hidden, hidden)
+        self.around = nn.ModuleList(
+            nn.Conv2d(hidden, hidden, KERNEL, padding="same", groups=hidden) for _ in range(2)
+        )
         self.score = nn.Linear(hidden, 1)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Map (..., n, width) features to (..., n) scores."""
+        """Map (b, t, h, w, width) features to (b, t, h, w) scores."""
         hidden = F.gelu(self.embed(self.norm(features)))
-        mean = hidden.mean(dim=-2, keepdim=True).expand_as(hidden)
-        return self.score(F.gelu(self.mix(torch.cat([hidden, mean], dim=-1)))).squeeze(-1)
+        mean = hidden.mean(dim=(2, 3), keepdim=True).expand_as(hidden)
+        hidden = F.gelu(self.mix(torch.cat([hidden, mean], dim=-1)))
+        maps = hidden.flatten(0, 1).permute(0, 3, 1, 2)  # (b·t, hidden, h, w)
+        for convolution in self.around:
+            maps = maps + F.gelu(convolution(maps))
+        return self.score(maps.permute(0, 2, 3, 1)).squeeze(-1).unflatten(0, hidden.shape[:2])
 
 
 def space_out(scores: Tensor, keep: int, repetition: Tensor) -> Tensor:
@@ -154,15 +161,14 @@ class TaughtScoring(Scoring):
 
     def score_map(self, grid: TokenGrid) -> Tensor:
         """Score patches by their content and by their nearness to the centre."""
-        even = central_patches(*grid.thw[1:], device=grid.tokens.device).flatten()
-        scores = score_precisely(self.network, self.patch_features(grid))
-        return self._weigh(scores, even).unflatten(2, grid.thw[1:])
+        even = central_patches(*grid.thw[1:], device=grid.tokens.device)
+        return self._weigh(score_precisely(self.network, self.patch_features(grid)), even)
 
     def score_anchors(self, grid: TokenGrid, *, side: Pair, stride: Pair) -> Tensor:
         """Average patches within each anchor, and anchors over time, then weigh."""
         h, w = grid.thw[1:]
         even = average_anchors(central_patches(h, w, device=grid.tokens.device), side, stride)
-        scores = score_precisely(self.network, self.patch_features(grid)).unflatten(2, (h, w))
+        scores = score_precisely(self.network, self.patch_features(grid))
         scores = average_anchors(scores, side, stride)  # (b, t, g)
         scores = torch.lerp(scores, scores.mean(dim=1, keepdim=True), self.steadiness)
         return self._weigh(scores, even)
@@ -192,12 +198,12 @@ class TaughtScoring(Scoring):
         return torch.cat([torch.stack(described, dim=1), averages], dim=-1)
 
     def patch_features(self, grid: TokenGrid) -> Tensor:
-        """Give each patch and its way from its average over time: (b, t, n, 2c)."""
-        patches = grid.patches.flatten(2, 3)  # (b, t, n, c)
-        return torch.cat([patches, patches - patches.mean(dim=1, keepdim=True)], dim=-1)
+        """Give each patch and its way from its average over time: (b, t, h, w, 2c)."""
+        usual = grid.patches.mean(dim=1, keepdim=True)
+        return torch.cat([grid.patches, grid.patches - usual], dim=-1)
 
     def _weigh(self, scores: Tensor, even: Tensor) -> Tensor:
-        """Add (..., l) scores and the (l,) scores of uniform selection, of equal spread.
+        """Add scores and those of uniform selection, as of one frame, in equal spread.
 
         Anchors that are all as far from the centre differ by rounding alone, which must not count.
         """

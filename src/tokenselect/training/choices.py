@@ -37,20 +37,17 @@ TEMPERATURE = 0.5  # of the draws by scores, in units of their deviation
 class Tries:
     """What a site's scorer learns from: choices and their losses."""
 
-    features: Tensor  # (clips, t, width), or of some frames' patches (clips, f, n, width) at S
+    features: Tensor  # (clips, t, width), or of some frames' patches (clips, f, h, w, width) at S
     labels: Tensor  # (clips,) that losses are measured by
     keep: int  # candidates that a choice keeps: frames, or one anchor
     members: Tensor  # (clips, choices, l), 1 where a choice keeps a candidate
     losses: Tensor  # (clips, choices) of the model
-    anchors: tuple[Pair, Pair, Pair] | None = None  # sides of grid, region and stride; at S only
+    anchors: tuple[Pair, Pair] | None = None  # side of a region, and stride; at S only
 
     def score(self, network: nn.Module, rows: Tensor, *, dropout: float = 0.0) -> Tensor:
         """Give a network's scores of some clips' candidates: (b, l)."""
         scores = network(F.dropout(self.features[rows], dropout))
-        if self.anchors is None:
-            return scores
-        hw, side, stride = self.anchors
-        return average_anchors(scores.unflatten(2, hw), side, stride).mean(dim=1)
+        return average_anchors(scores, *self.anchors).mean(dim=1) if self.anchors else scores
 
     def loss(self, network: nn.Module, rows: Tensor, *, dropout: float = 0.0) -> Tensor:
         """Give the expected loss of some clips, by the scores of a network."""
@@ -92,15 +89,14 @@ def watch_clips(
         known.append(labels)
     if not features:
         raise ValueError("clips must hold at least one batch to learn from, got none")
-    t = grid.thw[0]
-    keep, count, anchors = 1, t, None
+    keep, count, anchors = 1, grid.thw[0], None
     if site.kind == "T":
-        keep = site.frames_kept(t)
+        keep = site.frames_kept(count)
     else:
         selector, hw = cast(Selector, taught_selectors(model)[site.label]), grid.thw[1:]
         side = site.region_side(*hw)
-        anchors = (hw, side, selector.stride or default_stride(hw, side, selector.parts))
-        count = len(anchor_corners(*anchors))
+        anchors = (side, selector.stride or default_stride(hw, side, selector.parts))
+        count = len(anchor_corners(hw, *anchors))
     labels = torch.cat(known)
     nothing = features[0].new_zeros(len(labels), 0, count)
     return Tries(torch.cat(features), labels, keep, nothing, nothing.sum(dim=2), anchors)
