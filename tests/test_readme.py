@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from tests.contracts import hosts
+from tokenselect import create_model
 from tokenselect.measure import count_macs
 
 README = Path(__file__).parents[1] / "README.md"
+COST = r"\| `(\w+)` \| `?([\w.-]+)`? \| ([\d.]+) \| [\d.]+ \| (–|[\d.]+ %) \|"
 
 
 @pytest.fixture
@@ -44,6 +46,19 @@ def test_the_first_example_saves_what_it_says(videomae):
     assert round(count_macs(model, *shape).gmacs, 1) == selected
     names["tokenselect"].remove_selectors(model)
     assert round(count_macs(model, *shape).gmacs, 1) == dense
+
+
+def test_the_costs_are_those_that_profile_counts():
+    rows = re.findall(COST, README.read_text())
+    assert len(rows) == 6
+    for name, plan, gmacs, said in rows:
+        with torch.device("meta"):
+            model = create_model(name, plan=plan)
+        count = count_macs(model, 1, 3, *model.default_input)
+        sites = [f"token_selectors.{site.partition('_')[0]}" for site in plan.split("-")]
+        share = sum(count.by_module.get(site, 0) for site in sites) / count.total
+        assert f"{count.gmacs:.1f}" == gmacs
+        assert said == (f"{100 * share:.2f} %" if share else "–")
 
 
 def test_the_links_of_the_readme_lead_somewhere():
