@@ -8,8 +8,8 @@ ROOT holds `clips/*.mp4`, the lower face of a speaker at 160×120 and 25 frames 
 its first frame and the one it ends at (verb, verb_start, verb_end, colour, …). The corpus is that
 of Cooke et al. 2006, whose word alignments give the times. OUT takes
 
-- `clips/`: 64×64 pixels around the mouth, all 75 frames; with `--faces`, 88×88 pixels cut at a
-  random place around the lips, which are a small part of them;
+- `clips/`: 64×64 pixels around the mouth, all 75 frames; with `--faces`, 112×112
+  pixels with the lips anywhere in them, where the recording ends its edge repeated;
 - `whole.tsv`: whole sentences, a column for each word;
 - `cut_WORD.tsv`: windows of 39 frames cut at random times around a word, four of each training
   sentence and one of each other;
@@ -23,10 +23,11 @@ import csv
 import random
 from pathlib import Path
 
+import torch
 from rich.progress import track
+from torch import Tensor
 
 from tokenselect.data import open_video, write_video
-from tokenselect.data.transforms import crop
 
 WORDS = ("verb", "colour", "preposition", "letter", "digit", "adverb")
 ASKED = ("verb", "colour", "digit", "adverb")  # those with enough sentences a class
@@ -40,8 +41,7 @@ LISTS = {  # data of a recipe → the table of it
 }
 MOUTH = (31, 26, 64, 64)  # top, left, height, width
 LIPS = (50, 36, 36, 54)  # of all sentences
-HEIGHT, WIDTH = 120, 160
-FACE = 88
+FACE = 112
 FRAMES = 75
 WINDOW = 39
 TRIMMED = 15
@@ -77,15 +77,14 @@ def main() -> None:
 
 
 def draw_face(draw: random.Random) -> Box:
-    """Draw a part of the picture that holds the lips, wherever in it they fall."""
+    """Draw a box around the lips, wherever in it they fall; it may leave the picture."""
     top, left, height, width = LIPS
-    lowest, rightmost = min(top, HEIGHT - FACE), min(left, WIDTH - FACE)
-    place = draw.randint(max(0, top + height - FACE), lowest)
-    return place, draw.randint(max(0, left + width - FACE), rightmost), FACE, FACE
+    above, before = draw.randint(0, FACE - height), draw.randint(0, FACE - width)
+    return top - above, left - before, FACE, FACE
 
 
 def cut_out(source: Path, target: Path, box: Box) -> None:
-    """Write a part of every picture; a clip that is there stays."""
+    """Write a box of every picture, whose edge goes on outside; a clip that is there stays."""
     if target.exists():
         return
     video = open_video(source)
@@ -94,8 +93,16 @@ def cut_out(source: Path, target: Path, box: Box) -> None:
     if len(frames) != FRAMES:
         raise ValueError(f"{source} must have {FRAMES} frames, got {len(frames)}")
     unfinished = target.with_name(f".{target.name}")
-    write_video(unfinished, crop(frames, box), fps=25, options={"crf": "12", "g": "15"})
+    write_video(unfinished, crop_past_edges(frames, box), fps=25, options={"crf": "12", "g": "15"})
     unfinished.replace(target)
+
+
+def crop_past_edges(frames: Tensor, box: Box) -> Tensor:
+    """Crop a box; where it leaves the picture, the nearest pixel of the edge is repeated."""
+    top, left, height, width = box
+    rows = torch.arange(top, top + height).clamp(0, frames.shape[-2] - 1)
+    columns = torch.arange(left, left + width).clamp(0, frames.shape[-1] - 1)
+    return frames[..., rows[:, None], columns]  # (time, channels, height, width)
 
 
 def whole_row(sentence: dict[str, str]) -> Row:

@@ -89,14 +89,26 @@ def test_a_table_of_another_word_reads_that_words_clips(data, table):
     assert recipe.data.test.where == {"part": "test"}
 
 
-def test_a_face_holds_the_lips_wherever_it_is_cut():
+def test_a_face_holds_the_lips_anywhere():
     top, left, height, width = grid_clips.LIPS
-    boxes = [grid_clips.draw_face(random.Random(seed)) for seed in range(200)]
+    boxes = [grid_clips.draw_face(random.Random(seed)) for seed in range(500)]
     for row, column, side, other in boxes:
         assert side == other == grid_clips.FACE
-        assert 0 <= row <= top and top + height <= row + side <= grid_clips.HEIGHT
-        assert 0 <= column <= left and left + width <= column + side <= grid_clips.WIDTH
-    assert len({box[0] for box in boxes}) > 25 and len({box[1] for box in boxes}) > 25
+        assert row <= top and top + height <= row + side
+        assert column <= left and left + width <= column + side
+    above, before = {top - box[0] for box in boxes}, {left - box[1] for box in boxes}
+    assert (min(above), max(above)) == (0, grid_clips.FACE - height)
+    assert (min(before), max(before)) == (0, grid_clips.FACE - width)
+
+
+def test_a_box_that_leaves_the_picture_repeats_its_edge():
+    frames = torch.arange(2 * 3 * 4).reshape(2, 1, 3, 4)
+    inside = grid_clips.crop_past_edges(frames, (1, 1, 2, 3))
+    assert torch.equal(inside, frames[:, :, 1:, 1:])
+    beyond = grid_clips.crop_past_edges(frames, (-1, 3, 3, 3))
+    first, second = frames[:, :, 0, 3], frames[:, :, 1, 3]  # of the last column
+    rows = torch.stack([first, first, second], dim=-1)
+    assert torch.equal(beyond, rows[..., None].expand(-1, -1, -1, 3))
 
 
 def test_the_lips_are_where_the_face_was_cut():
