@@ -270,7 +270,7 @@ def test_uniform_frames_are_evenly_spaced(keep, frames):
 
 
 @torch.no_grad()
-def test_a_patch_is_scored_by_those_around_it_and_by_its_frame_alone():
+def test_a_patch_is_scored_by_the_patches_around_it_in_its_frame():
     torch.manual_seed(0)
     network, features = PatchNetwork(8), torch.randn(1, 2, 20, 20, 8)
     moved = features.clone()  # two patches change places: the frame's average stays
