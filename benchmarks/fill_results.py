@@ -11,6 +11,14 @@ RESULTS = Path(__file__).parent / "results" / "tables"
 DOCS = Path(__file__).parents[1] / "docs"
 TRIMMED = (RESULTS.parent / "grid_trimmed.txt").read_text()
 OWN = dict(re.findall(r"\| (\w+) \| \d+ \| ([\d.]+) \|", TRIMMED))  # word → its frames' top-1 %
+CLOSELY = (RESULTS.parent / "tried_faces.txt").read_text().partition("\n10. ")[2]
+OWN_CLOSELY = dict(  # likewise, in the faces that frames and regions were measured in
+    re.findall(
+        r" on grid_faces_(\w+)\n.*?\| dense \| start \| ([\d.]+) ",
+        CLOSELY.partition("\n11. ")[0],
+        re.DOTALL,
+    )
+)
 
 # One page for each: the data set's name in commands and files, its title, what it holds.
 DATA = {
@@ -55,8 +63,6 @@ DATA = {
         "validation part.",
     ),
 }
-# Of trimmed sentences in the faces that frames and regions were measured in (tried_faces.txt).
-CLOSER = {"adverb": "96.5", "colour": "90.0", "verb": "96.5"}
 # GRID's rows of the summary: what is kept, the raw table, its plan, the words that were measured.
 GRID = [
     ("GRID, {}, 3 of 13 frames", "grid_cut_{}_mvit_words", "T0=3", sorted(OWN)),
@@ -70,7 +76,7 @@ GRID = [
         sorted(OWN),
     ),
     (
-        "GRID faces, {}, 3 of 13 frames, 64 of 400 tokens of each",
+        "GRID faces cut closely, {}, 3 of 13 frames, 64 of 400 tokens of each",
         "grid_faces_cut_{}_mvit_lips_words",
         "T0=3-S0_0.16",
         ("adverb", "colour", "verb"),
@@ -170,7 +176,7 @@ def own_frames(name: str) -> str:
     if "faces" not in name:
         return OWN.get(word, "0")
     if "faces_cut" in name:
-        return CLOSER[word]
+        return OWN_CLOSELY[word]
     _, cells = read_cells(f"grid_faces_{word}_mvit_lips")  # sentences that are trimmed to it
     return to_mean(cells["dense", "start"]["top-1 %"])
 
