@@ -10,8 +10,9 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from unittest import mock
 
-from tokenselect.cli.main import EXPECTED, main
+from tokenselect.cli.main import EXPECTED, dispatch, main
 
 GOOD = ("answered", "refused")
 BAD = ("crash", "hang", "traceback", "nameless error", "lost work", "wrong figure")
@@ -216,9 +217,11 @@ def run_forked(
     """
     receiver, sender = os.pipe()
     start = time.monotonic()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     process = os.fork()
     if process == 0:
         _run_words(words, sender, prepare)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     with contextlib.suppress(PermissionError):
         os.setpgid(process, process)  # in both, so that it is done before a signal is sent
     os.close(sender)
@@ -258,7 +261,8 @@ def _run_words(words: Sequence[str], sender: int, prepare: Callable[[], object])
             try:
                 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background
                 prepare()  # has it ignored
-                main(list(words))
+                with mock.patch("tokenselect.cli.main.dispatch", _dispatch_interruptibly):
+                    main(list(words))
                 code = 0
             except SystemExit as ended:
                 code = ended.code if isinstance(ended.code, int) else 1 if ended.code else 0
@@ -266,3 +270,12 @@ def _run_words(words: Sequence[str], sender: int, prepare: Callable[[], object])
                 traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def _dispatch_interruptibly(words: list[str], *, is_own_process: bool) -> None:
+    """Let Ctrl+C reach the command, not what starts it or tells how it ended."""
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # raises one that waits
+        dispatch(words, is_own_process=is_own_process)
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])

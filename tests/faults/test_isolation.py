@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from benchmarks.faults.isolation import Case, WrongFigureError, run_isolated
+from benchmarks.faults.isolation import Case, WrongFigureError, run_forked, run_isolated
 
 
 def refuse(text):
@@ -38,3 +38,8 @@ def test_every_kind_of_failure_is_told_and_the_next_case_runs(call, kind):
     tally = run_isolated(cases, seconds=1.0 if kind == "hang" else 60.0)
     assert [outcome.kind for outcome in tally.outcomes] == [kind, "answered"]
     assert tally.peak_mb > 1
+
+
+def test_ctrl_c_before_a_command_begins_waits_for_it():
+    early = run_forked(["--version"], prepare=lambda: time.sleep(0.2), after=0, by=signal.SIGINT)
+    assert (early.code, early.told) == (130, "tokenselect: interrupted\n")
