@@ -7,9 +7,10 @@ A dense model starts from one of trimmed words (`recipes/grid_words.yaml`): that
 words of a sentence, which has not seen the adverb, or for the digit one that went on with the last
 four. For verb, colour and digit it then learns the word in question, trimmed, before it sees
 sentences. Colour and digit of whole sentences are learnt from cut ones first, and the digit, one of
-ten, learns twice as long from those. One that sees whole faces starts from trimmed words in faces,
-which start from those of mouths alone (`--data grid_faces --faces FACES`). What is finished is not
-trained again. The runs are `runs/grid_words_front`, …, and `runs/DATA_WORD_mvit_dense`.
+ten, learns longer from those, as colour and digit of cut faces do. One that sees whole faces starts
+from trimmed words in faces, which start from those of mouths alone (`--data grid_faces --faces
+FACES`). What is finished is not trained again. The runs are `runs/grid_words_front`, …, and
+`runs/DATA_WORD_mvit_dense`.
 """
 
 import argparse
@@ -22,7 +23,11 @@ from tokenselect.training.data import PARTS
 from tokenselect.training.recipe import read_recipe
 from tokenselect.training.run import train
 
-EPOCHS = {("grid_cut", "digit"): 6}  # where those of the recipe are too few
+EPOCHS = {  # where those of the recipe are too few
+    ("grid_cut", "digit"): 6,
+    ("grid_faces_cut", "colour"): 4,
+    ("grid_faces_cut", "digit"): 6,
+}
 
 
 def main() -> None:

@@ -38,6 +38,7 @@ TUNED = {  # data → the plan in the name of its fine-tuning recipe
     "grid_faces": "S0_0.16",
     "grid_faces_cut": "T0_0.25-S0_0.16",
 }
+EPOCHS = {("grid_faces_cut", "digit"): 12}  # of every line, where those of the recipe are too few
 UNTRAINED = ("free",)  # the dense weights are tested as they are
 WITH_DENSE = ("decisive",)  # the dense model is fine-tuned, too, to see what that alone gives
 WITHOUT_TRUTH = (*UNTRAINED, "today")  # the best possible selection is in other tables
@@ -76,6 +77,8 @@ def choose_recipe(settings: argparse.Namespace) -> Recipe:
         options += ["--data.table.label", settings.word, "--model.weights", dense]
         table = LISTS[settings.data].format(word=settings.word)
         options += [f"--data.{part}.annotations={table}" for part in PARTS]
+    if epochs := EPOCHS.get((settings.data, settings.word)):
+        options += ["--schedule.epochs", str(epochs)]
     return read_recipe(path, options)
 
 

@@ -89,6 +89,12 @@ def test_a_table_of_another_word_reads_that_words_clips(data, table):
     assert recipe.data.test.where == {"part": "test"}
 
 
+def test_all_lines_of_a_word_that_is_hard_to_learn_learn_longer():
+    settings = {"data": "grid_faces_cut", "model": "mvit", "root": "ROOT"}
+    read = [tables.choose_recipe(argparse.Namespace(**settings, word=w)) for w in ("verb", "digit")]
+    assert [recipe.schedule.epochs for recipe in read] == [6, 12]
+
+
 def test_a_face_holds_the_lips_anywhere():
     top, left, height, width = grid_clips.LIPS
     boxes = [grid_clips.draw_face(random.Random(seed)) for seed in range(500)]
