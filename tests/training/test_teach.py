@@ -25,7 +25,17 @@ from tokenselect.training.choices import (
     try_choices,
     watch_clips,
 )
-from tokenselect.training.teach import EVEN, bring_to_unit, choose_way, fit, teach_selectors
+from tokenselect.training.teach import (
+    BRIEF,
+    CLEAR,
+    EVEN,
+    LATER,
+    bring_to_unit,
+    choose_way,
+    fit,
+    teach_selectors,
+    ways_of,
+)
 
 T, H, W, C = 7, 6, 5, 8
 CLASSES = 3
@@ -261,24 +271,32 @@ def test_even_frames_are_taken_unless_the_taught_ones_are_clearly_better():
     noise = torch.randn(5, 50)
     ways = [(0.0, 0.0), (0.5, 0.0), (0.0, 1.0), (0.5, 1.0), EVEN]
     centred = noise - noise.mean(dim=1, keepdim=True)
-    assert choose_way(centred, ways) == 4
+    assert choose_way(centred, ways, margin=CLEAR) == 4
     two_errors = torch.tensor([0.0, 0.0, 4.0, 4.0, 0.4])[:, None]
-    assert choose_way(two_errors + centred, ways) == 4
+    assert choose_way(two_errors + centred, ways, margin=CLEAR) == 4
     means = torch.tensor([0.5, 0.0, 4.0, 4.0, 4.0])[:, None]
-    assert choose_way(means + 0.1 * noise, ways) == 1
+    assert choose_way(means + 0.1 * noise, ways, margin=CLEAR) == 1
     means = torch.tensor([0.0, 0.0, 4.0, 0.0, 4.0])[:, None]
-    assert choose_way(means + centred, ways) == 3
+    assert choose_way(means + centred, ways, margin=CLEAR) == 3
 
 
-def test_one_bolder_way_needs_less_of_a_lead_than_the_best_of_many():
+def test_what_was_taught_before_needs_less_of_a_lead_than_the_best_of_many():
     torch.manual_seed(0)
     noise = torch.randn(5, 50)
     centred = noise - noise.mean(dim=1, keepdim=True)
     centred[-1] = 0  # a way's lead has an error of its own deviation / √50
     leads = 2.5 / 50**0.5 * centred.std(dim=1, keepdim=True)
     ways = [*((share, 1.0) for share in (0.0, 0.25, 0.5, 0.75)), EVEN]
-    assert choose_way(centred - leads, ways) == 4
-    assert choose_way((centred - leads)[-2:], ways[-2:]) == 0
+    assert choose_way(centred - leads, ways, margin=CLEAR) == 4
+    assert choose_way(centred - leads, ways, margin=LATER) < 4
+
+
+def test_what_is_taught_again_is_trusted_no_less():
+    frames, regions = SelectionPlan.parse("T0=3-S0_0.5").sites
+    assert ways_of(frames, known=None) == [(0.0, 1.0), (0.25, 1.0), (0.5, 1.0), (0.75, 1.0), EVEN]
+    assert ways_of(frames, known=(0.25, 1.0)) == [(0.0, 1.0), (0.25, 1.0), EVEN]
+    assert ways_of(regions, known=(0.0, 0.0)) == [(0.0, 0.0), EVEN]
+    assert len(ways_of(regions, known=None)) == 9
 
 
 def test_what_will_be_looked_at_again_needs_one_standard_error_to_leave_even_selection():
@@ -288,10 +306,10 @@ def test_what_will_be_looked_at_again_needs_one_standard_error_to_leave_even_sel
     centred[-1] = 0
     error = centred.std(dim=1, keepdim=True) / 50**0.5
     ways = [(0.0, 0.0), (0.5, 0.0), (0.0, 1.0), (0.5, 1.0), EVEN]
-    assert choose_way(centred - 0.9 * error, ways, on_probation=True) == 4
-    left = choose_way(centred - 1.5 * error, ways, on_probation=True)
+    assert choose_way(centred - 0.9 * error, ways, margin=BRIEF) == 4
+    left = choose_way(centred - 1.5 * error, ways, margin=BRIEF)
     assert ways[left][1] == 1  # of those that leave it, the cautious ones as before
-    assert choose_way(centred - 1.5 * error, ways) == 4
+    assert choose_way(centred - 1.5 * error, ways, margin=CLEAR) == 4
 
 
 def test_a_steady_region_is_the_same_in_every_frame():

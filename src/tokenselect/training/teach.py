@@ -28,7 +28,7 @@ Way = tuple[float, float]  # of a scoring: evenness and steadiness
 EVEN: Way = (1.0, 1.0)  # uniform selection
 DROPOUT = 0.3  # of a scorer's features while it learns
 FASTER = 10.0  # how frames that repeat each other are learnt, beside the scores
-MARGINS = (2.0, 3.0)  # standard errors by which a bolder way must be better: one, or one of many
+CLEAR, LATER, BRIEF = 3.0, 2.0, 1.0  # errors to beat even selection by: new, known, on probation
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,7 @@ def teach_selectors(
         held_out: batches on which to choose how far the scorer is trusted; None takes every fifth
             batch of `clips` and learns from the others.
         uses_labels: losses are those of the labels; else of the dense model's own answers.
-        again: the selectors were taught before: those that select uniformly are left out, the
-            others must beat uniform selection as far as they were trusted then.
+        again: taught before: uniform ones stay, others are trusted at least as far, or not at all.
         on_probation: held-out clips will be asked once more, by weights that have learnt from both;
             till then taught selection need not be clearly better than uniform selection.
         steps: of the scorer, 64 clips each; more of them learn the noise of what is shown.
@@ -82,11 +81,12 @@ def teach_selectors(
         clips, held_out = _Part(clips, is_held_out=False), _Part(clips, is_held_out=True)
     was_training = model.training
     model.eval()
-    choose = partial(choose_trust, uses_labels=uses_labels, on_probation=on_probation)
+    margin = LATER if again else BRIEF if on_probation else CLEAR
+    choose = partial(choose_trust, uses_labels=uses_labels, margin=margin)
     lessons = []
     for number, site in enumerate(plan.sites):
         scoring = choices.taught_scoring(model, site)
-        ways = [scoring.trusted, EVEN] if again else ways_of(site)
+        ways = ways_of(site, known=scoring.trusted if again else None)
         if again and scoring.is_even:
             continue
         keep_all = Site(site.kind, site.block, 1.0)  # dense, but with its hooks
@@ -118,10 +118,11 @@ def share_selectors(model: nn.Module) -> None:
         selectors.load_state_dict(own, strict=False)  # what follows from it follows everywhere
 
 
-def ways_of(site: Site) -> list[Way]:
-    """Give the ways to choose from when a site's scorer is new."""
-    steadiness = STEADINESS if site.kind == "S" else STEADINESS[1:]
-    return [*((share, steady) for share in EVENNESS for steady in steadiness), EVEN]
+def ways_of(site: Site, *, known: Way | None) -> list[Way]:
+    """Give the ways to choose from: all, or those that are no more even than the `known` one."""
+    most, *steadiness = known or (1.0, *(STEADINESS if site.kind == "S" else STEADINESS[1:]))
+    shares = [share for share in EVENNESS if share <= most]
+    return [*((share, steady) for share in shares for steady in steadiness), EVEN]
 
 
 class Shuffled:
@@ -182,12 +183,12 @@ def choose_trust(
     *,
     ways: Sequence[Way],
     uses_labels: bool = True,
-    on_probation: bool = False,
+    margin: float = LATER,
 ) -> Lesson:
     """Set how far the scores of a plan's last site count: the best of `ways` by held-out clips.
 
-    A way with less of uniform selection, which must be the last, has to be clearly better. Without
-    labels the loss is that of what the model answers before the site selects.
+    It has to be better than uniform selection, the last of them, by `margin` standard errors.
+    Without labels the loss is that of what the model answers before the site selects.
     """
     plan, scoring = choices.taught_selectors(model).plan, choices.taught_scoring(model, site)
     before, found = SelectionPlan(plan.sites[:-1]), [list[Tensor]() for _ in ways]
@@ -202,17 +203,17 @@ def choose_trust(
     if not found[0]:
         raise ValueError("held_out must hold at least one batch, got none: give more clips")
     losses = torch.stack([torch.cat(row) for row in found])  # (ways, clips)
-    best = choose_way(losses, ways, on_probation=on_probation)
+    best = choose_way(losses, ways, margin=margin)
     scoring.trust(*ways[best])
     return Lesson(str(site), *ways[best], *losses.mean(dim=1)[[best, -1]].tolist())
 
 
-def choose_way(losses: Tensor, ways: Sequence[Way], *, on_probation: bool = False) -> int:
+def choose_way(losses: Tensor, ways: Sequence[Way], *, margin: float) -> int:
     """Take the best of the most cautious ways that the best one does not clearly beat."""
-    means, margin = losses.mean(dim=1), MARGINS[len(ways) > 2]  # of (ways, clips)
+    means = losses.mean(dim=1)  # of (ways, clips)
     behind = losses - losses[means.argmin()]  # clip by clip
-    error = margin * behind.std(dim=1) / math.sqrt(max(losses.shape[1], 1))
-    error[-1] /= margin if on_probation else 1  # one error will do to leave even selection
+    error = CLEAR * behind.std(dim=1) / math.sqrt(max(losses.shape[1], 1))
+    error[-1] *= margin / CLEAR  # what it takes to leave even selection
     close = (behind.mean(dim=1) <= error.nan_to_num(0.0)).nonzero().flatten().tolist()
     return max(close, key=lambda way: (ways[way] == EVEN, ways[way][1], -float(means[way])))
 
