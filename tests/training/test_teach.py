@@ -1,5 +1,7 @@
 """Teaching: the selectors of a model whose answer hangs on one frame, or place, find it."""
 
+import warnings
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -310,6 +312,12 @@ def test_what_will_be_looked_at_again_needs_one_standard_error_to_leave_even_sel
     left = choose_way(centred - 1.5 * error, ways, margin=BRIEF)
     assert ways[left][1] == 1  # of those that leave it, the cautious ones as before
     assert choose_way(centred - 1.5 * error, ways, margin=CLEAR) == 4
+
+
+def test_one_held_out_clip_chooses_without_a_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert choose_way(torch.tensor([[0.5], [1.0]]), [(0.0, 1.0), EVEN], margin=LATER) == 0
 
 
 def test_a_steady_region_is_the_same_in_every_frame():

@@ -210,11 +210,11 @@ def choose_trust(
 
 def choose_way(losses: Tensor, ways: Sequence[Way], *, margin: float) -> int:
     """Take the best of the most cautious ways that the best one does not clearly beat."""
-    means = losses.mean(dim=1)  # of (ways, clips)
+    means, clips = losses.mean(dim=1), losses.shape[1]  # of (ways, clips)
     behind = losses - losses[means.argmin()]  # clip by clip
-    error = CLEAR * behind.std(dim=1) / math.sqrt(max(losses.shape[1], 1))
+    error = CLEAR * behind.std(dim=1, correction=min(1, clips - 1)) / math.sqrt(clips)
     error[-1] *= margin / CLEAR  # what it takes to leave even selection
-    close = (behind.mean(dim=1) <= error.nan_to_num(0.0)).nonzero().flatten().tolist()
+    close = (behind.mean(dim=1) <= error).nonzero().flatten().tolist()
     return max(close, key=lambda way: (ways[way] == EVEN, ways[way][1], -float(means[way])))
 
 
