@@ -11,14 +11,6 @@ RESULTS = Path(__file__).parent / "results" / "tables"
 DOCS = Path(__file__).parents[1] / "docs"
 TRIMMED = (RESULTS.parent / "grid_trimmed.txt").read_text()
 OWN = dict(re.findall(r"\| (\w+) \| \d+ \| ([\d.]+) \|", TRIMMED))  # word → its frames' top-1 %
-CLOSELY = (RESULTS.parent / "tried_faces.txt").read_text().partition("\n10. ")[2]
-OWN_CLOSELY = dict(  # likewise, in the faces that frames and regions were measured in
-    re.findall(
-        r" on grid_faces_(\w+)\n.*?\| dense \| start \| ([\d.]+) ",
-        CLOSELY.partition("\n11. ")[0],
-        re.DOTALL,
-    )
-)
 
 # One page for each: the data set's name in commands and files, its title, what it holds.
 DATA = {
@@ -29,9 +21,7 @@ DATA = {
         "39 frames, seen as 26, cut out at a random time around the word, 13 token frames. "
         "*Whole*: the sentence, 18 token frames. *Faces*: in place of the mouth, a larger part of "
         "the face with the lips anywhere in it, 20×20 tokens a frame; trimmed to the word, 4 token "
-        "frames, or *cut*. Faces of tables with frames and regions were cut more closely around "
-        "the lips, as the code of the commit does that such a table names. 700 "
-        "sentences to train on, 84 to validate, 200 to test. "
+        "frames, or *cut*. 700 sentences to train on, 84 to validate, 200 to test. "
         "`python -m benchmarks.grid_clips CORPUS ROOT` cuts mouths and tables (`--faces`: faces), "
         "`python -m benchmarks.grid_dense ROOT` trains the dense models that all lines start "
         "from, one for each word; the seeds share it. With the word's own frames alone, [trimmed "
@@ -76,7 +66,7 @@ GRID = [
         sorted(OWN),
     ),
     (
-        "GRID faces cut closely, {}, 3 of 13 frames, 64 of 400 tokens of each",
+        "GRID faces, {}, 3 of 13 frames, 64 of 400 tokens of each",
         "grid_faces_cut_{}_mvit_lips_words",
         "T0=3-S0_0.16",
         ("adverb", "colour", "verb"),
@@ -175,8 +165,6 @@ def own_frames(name: str) -> str:
     word = next((word for word in OWN if f"_{word}_" in name), "")
     if "faces" not in name:
         return OWN.get(word, "0")
-    if "faces_cut" in name:
-        return OWN_CLOSELY[word]
     _, cells = read_cells(f"grid_faces_{word}_mvit_lips")  # sentences that are trimmed to it
     return to_mean(cells["dense", "start"]["top-1 %"])
 
