@@ -69,7 +69,7 @@ GRID = [
         "GRID faces, {}, 3 of 13 frames, 64 of 400 tokens of each",
         "grid_faces_cut_{}_mvit_lips_words",
         "T0=3-S0_0.16",
-        ("adverb", "colour", "verb"),
+        sorted(OWN),
     ),
 ]
 # All of them: what is kept of what, the raw table, its plan.
